@@ -1,4 +1,4 @@
-"""Softmax, masks and attention as a composition (numerics.md, "Profile fp32 (v1)": softmax, attention, masks)."""
+"""Softmax, masks and attention as a composition (numerics.md, "Profile fp32 (v1)")."""
 
 from __future__ import annotations
 
@@ -106,8 +106,8 @@ def attention(
         softcap: a double, used as its RN, or None.
 
     Raises:
-        NonFiniteError: a query with something to attend to, a key or value it may attend to, or their score is
-            not finite.
+        NonFiniteError: a query with something to attend to, a key or value it may attend to, or their score
+            is not finite.
     """
     result = []
     for i, query in enumerate(q):

@@ -90,7 +90,7 @@ def conv(
     groups: int = 1,
     out: Format = BINARY32,
 ) -> tuple[list[float], tuple[int, ...]]:
-    """Convolution over any number of spatial axes: contracts (c_in, kernel axes) in that order, padding as +0.
+    """Convolution over any spatial axes: contracts (c_in, kernel axes) in that order, padding as +0.
 
     Args:
         x: input in C order, shape `x_shape` = (batch, c_in, *spatial).
@@ -110,9 +110,7 @@ def conv(
     batch, spatial = x_shape[0], x_shape[2:]
     c_out, c_group, kernel = w_shape[0], w_shape[1], w_shape[2:]
     axes = range(len(spatial))
-    sizes = [
-        (spatial[i] + 2 * padding[i] - dilation[i] * (kernel[i] - 1) - 1) // stride[i] + 1 for i in axes
-    ]
+    sizes = [(spatial[i] + 2 * padding[i] - dilation[i] * (kernel[i] - 1) - 1) // stride[i] + 1 for i in axes]
     taps = list(product(*(range(size) for size in kernel)))
     result = []
     for n, o in product(range(batch), range(c_out)):

@@ -1,4 +1,4 @@
-"""IEEE-754 arithmetic from integers: the ground every other spec module stands on (numerics.md, "Ground rules").
+"""IEEE-754 arithmetic from integers: what every other spec module stands on (numerics.md, "Ground rules").
 
 A value of any format is carried as a Python ``float``, which holds every binary32, bfloat16 and binary16
 value exactly. No function here trusts a floating-point unit for a finite result: the exact result is formed

@@ -1,11 +1,10 @@
-"""Sums and what is made of them (numerics.md, "Ground rules": sums, means, norms, atomics).
+"""Sums and what is made of them (numerics.md, "Ground rules": sums, means, cumsum).
 
 A function reduces one row: the elements that torch would reduce together, flattened in logical C order.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from fractions import Fraction
 
 from repro_kernels.spec.dot import Vector, segments
@@ -67,24 +66,4 @@ def cumsum(xs: Vector, out: Format = BINARY32) -> list[float]:
     for x in xs:
         c = add(c, x)
         result.append(rn(c, out))
-    return result
-
-
-def index_add(
-    own: Vector, index: Sequence[int], source: Vector, alpha: float = 1.0, fmt: Format = BINARY32
-) -> list[float]:
-    """own[index_i] = RN_fmt(own[index_i] + RN(alpha * source_i)), i ascending, own's value first.
-
-    With alpha = 1 the product is the source itself. ``scatter_add`` is this along its axis, one row at a time.
-
-    Args:
-        own: the row added into, of format `fmt`.
-        index: where each source element goes.
-        source: elements of format `fmt`.
-        alpha: a double, used as its RN.
-        fmt: the one rounding per addition is to this format.
-    """
-    result = list(own)
-    for i, s in zip(index, source, strict=True):
-        result[i] = rn(add(result[i], mul(rn32(alpha), s)), fmt)
     return result
