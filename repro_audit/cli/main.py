@@ -1,0 +1,84 @@
+"""The entry point: assembles the commands; heavy imports happen inside them, so help is instant."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Annotated
+
+import typer
+
+from repro_audit import __version__
+from repro_audit.cli import (  # noqa: F401  (importing a command registers it)
+    bench,
+    check,
+    demo,
+    diff,
+    doctor,
+    env,
+    explain,
+    keygen,
+    run,
+    schema,
+    show,
+    sign,
+    verify,
+)
+from repro_audit.cli.app import app, complain, flag_only
+
+__all__ = ["app", "main", "run_and_exit"]
+
+
+def _version(value: bool) -> None:
+    if value:
+        sys.stdout.write(f"repro-audit {__version__}\n")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, flag_only("--version", "-V", is_eager=True, callback=_version, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Did this model, on this input, really compute this?  Record, sign and re-run a model bit for bit."""
+
+
+def _crash_hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    if "-v" in sys.argv or "--verbose" in sys.argv:
+        sys.__excepthook__(kind, error, trace)
+    complain(
+        f"crashed: {kind.__name__}: {error}; this is a bug in repro-audit, "
+        "please report it with the output of the same command with -v"
+    )
+
+
+def run_and_exit(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit code.
+
+    Args:
+        arguments: without the program's name; None for ``sys.argv``.
+    """
+    try:
+        code = app(args=None if arguments is None else list(arguments), prog_name="repro-audit", standalone_mode=False)
+    except typer.TyperException as error:
+        complain(f"{error.format_message().rstrip('.')}; see repro-audit --help")
+        return 2
+    except typer.Abort:
+        return 130
+    return int(code or 0)
+
+
+def main() -> None:
+    """Console script: run, then exit with the verdict's code; an unexpected exception is one sentence, exit 1."""
+    try:
+        code = run_and_exit()
+    finally:
+        # typer installs a hook of its own when it is called; what escapes it is a crash.
+        sys.excepthook = _crash_hook
+    sys.exit(code)
+
+
+if __name__ == "__main__":
+    main()
