@@ -54,22 +54,17 @@ VARIANTS: dict[str, dict[str, list[str]]] = {
 PORTABLE = "portable.c"
 
 
-def sources() -> list[Path]:
-    """The C sources, sorted by name.
+def source_hash(folder: Path = SOURCE_DIR) -> str:
+    """SHA-256 (hex) of every source, header and flag that goes into the shared object.
 
     Raises:
         BuildMismatchError: the package has no sources beside it.
     """
-    found = sorted(SOURCE_DIR.glob("*.c"))
-    if not found:
+    files = sorted([*folder.glob("*.c"), *folder.glob("*.h")])
+    if not files:
         raise BuildMismatchError("the C sources of repro_kernels are missing: install the package again")
-    return found
-
-
-def source_hash() -> str:
-    """SHA-256 (hex) of every source, header and flag that goes into the shared object."""
     digest = hashlib.sha256(repr((FLAGS, sorted(VARIANTS.items()))).encode())
-    for path in sorted([*sources(), *SOURCE_DIR.glob("*.h")]):
+    for path in files:
         content = path.read_bytes()
         digest.update(f"{path.name} {len(content)}\n".encode())
         digest.update(content)
@@ -127,13 +122,16 @@ def build(
     variants = VARIANTS[architecture or machine()]
     output.parent.mkdir(parents=True, exist_ok=True)
     with _locked(output.parent), tempfile.TemporaryDirectory(prefix="repro-kernels-") as scratch:
+        # A copy: what is hashed is what is compiled, even while somebody edits.
+        snapshot = Path(shutil.copytree(SOURCE_DIR, Path(scratch) / "csrc"))
+        digest = source_hash(snapshot)
         jobs: list[list[str]] = []
         objects: list[str] = []
-        for source in sources():
+        for source in sorted(snapshot.glob("*.c")):
             portable = source.name == PORTABLE
             for isa, flags in [("base", [])] if portable else list(variants.items()):
                 objects.append(f"{scratch}/{source.stem}_{isa}.o")
-                define = f"-DRK_SOURCE_HASH={source_hash()}" if portable else f"-DRK_SUFFIX=_{isa}"
+                define = f"-DRK_SOURCE_HASH={digest}" if portable else f"-DRK_SUFFIX=_{isa}"
                 jobs.append([*cc, *FLAGS, *flags, define, "-c", str(source), "-o", objects[-1]])
         with ThreadPoolExecutor(max_workers=os.cpu_count() or 1) as pool:
             list(pool.map(_run, jobs))
@@ -167,4 +165,7 @@ def _locked(directory: Path) -> Iterator[None]:
 
 
 if __name__ == "__main__":
-    print(build())
+    try:
+        print(build())
+    except BuildMismatchError as error:
+        sys.exit(str(error))
