@@ -1,12 +1,13 @@
 """Compiles ``csrc/*.c`` into one shared object: ``python -m repro_kernels.cpu.build``.
 
-Every source is compiled once per instruction set of the machine's architecture (``portable.c`` once), with GCC and
-nothing else: no Python.h, no torch headers. The environment's ``CC`` names the compiler. ``CFLAGS`` and ``LDFLAGS`` are
-not read, on purpose: the bits belong to the specification, ``-Ofast`` would change them, and ``-march=native`` would
-put instructions into the baseline variant that other CPUs lack. Flags inside ``CC`` stand before ours, so ours win.
+Every source is compiled once per instruction set of the machine's architecture (``portable.c`` once), with GCC
+and nothing else: no Python.h, no torch headers. The environment's ``CC`` names the compiler. ``CFLAGS`` and
+``LDFLAGS`` are not read, on purpose: the bits belong to the specification, ``-Ofast`` would change them, and
+``-march=native`` would put instructions into the baseline variant that other CPUs lack. Flags inside ``CC`` stand
+before ours, so ours win.
 
-OpenMP calls stay undefined in the shared object: :mod:`repro_kernels.cpu.native` binds them to the libgomp that
-PyTorch already uses.
+OpenMP calls stay undefined in the shared object: :mod:`repro_kernels.cpu.native` binds them to the libgomp
+that PyTorch already uses.
 """
 
 from __future__ import annotations
@@ -32,22 +33,26 @@ LIBRARY = Path(__file__).with_name("librepro_kernels.so")
 REBUILD = "run `python -m repro_kernels.cpu.build`, or install the package again"
 
 FLAGS = (
-    "-std=gnu11 -O3 -fPIC -fopenmp -fvisibility=hidden -fno-strict-aliasing -fno-lto -Wall -Wextra "
-    "-fno-fast-math -fno-unsafe-math-optimizations -fno-associative-math -fno-reciprocal-math -fno-finite-math-only "
-    "-fsigned-zeros -ffp-contract=off -fno-math-errno -fno-trapping-math"
-).split()
+    *("-std=gnu11", "-O3", "-fPIC", "-fopenmp", "-fvisibility=hidden", "-fno-strict-aliasing", "-fno-lto"),
+    *("-fno-fast-math", "-fno-unsafe-math-optimizations", "-fno-associative-math", "-fno-reciprocal-math"),
+    *(
+        "-fno-finite-math-only",
+        "-fsigned-zeros",
+        "-ffp-contract=off",
+        "-fno-math-errno",
+        "-fno-trapping-math",
+    ),
+    *("-Wall", "-Wextra"),
+)
 """Flags of every compilation; appended after whatever ``CC`` holds."""
 
-VARIANTS: dict[str, dict[str, list[str]]] = {
-    "x86_64": {
-        "base": ["-march=x86-64", "-mtune=generic"],
-        "avx2": "-march=x86-64 -mtune=generic -mavx2 -mfma -mf16c -mbmi -mbmi2".split(),
-        "avx512": (
-            "-march=x86-64 -mtune=generic -mavx2 -mfma -mf16c -mbmi -mbmi2 "
-            "-mavx512f -mavx512bw -mavx512dq -mavx512vl -mprefer-vector-width=512"
-        ).split(),
-    },
-    "aarch64": {"neon": ["-march=armv8-a"]},
+_X86 = ("-march=x86-64", "-mtune=generic")
+_AVX2 = (*_X86, "-mavx2", "-mfma", "-mf16c", "-mbmi", "-mbmi2")
+_AVX512 = (*_AVX2, "-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mprefer-vector-width=512")
+
+VARIANTS: dict[str, dict[str, tuple[str, ...]]] = {
+    "x86_64": {"base": _X86, "avx2": _AVX2, "avx512": _AVX512},
+    "aarch64": {"neon": ("-march=armv8-a",)},
 }
 """Architecture -> instruction set -> its flags."""
 
@@ -97,8 +102,8 @@ def compiler() -> list[str]:
             return command
     named = given[0] if given else "gcc"
     raise BuildMismatchError(
-        f"no C compiler: {named} is not on the PATH; install GCC (Debian, Ubuntu: `apt install gcc libc6-dev`) "
-        "or name one in CC"
+        f"no C compiler: {named} is not on the PATH; install GCC "
+        "(Debian, Ubuntu: `apt install gcc libc6-dev`) or name one in CC"
     )
 
 
@@ -129,7 +134,7 @@ def build(
         objects: list[str] = []
         for source in sorted(snapshot.glob("*.c")):
             portable = source.name == PORTABLE
-            for isa, flags in [("base", [])] if portable else list(variants.items()):
+            for isa, flags in [("base", ())] if portable else variants.items():
                 objects.append(f"{scratch}/{source.stem}_{isa}.o")
                 define = f"-DRK_SOURCE_HASH={digest}" if portable else f"-DRK_SUFFIX=_{isa}"
                 jobs.append([*cc, *FLAGS, *flags, define, "-c", str(source), "-o", objects[-1]])
@@ -155,7 +160,7 @@ def _run(command: list[str]) -> None:
 
 @contextmanager
 def _locked(directory: Path) -> Iterator[None]:
-    """One build into ``directory`` at a time: the lock is on the directory itself and goes with the process."""
+    """One build into ``directory`` at a time: the lock is on the directory and goes with the process."""
     handle = os.open(directory, os.O_RDONLY)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)
