@@ -87,7 +87,6 @@ def _table(manifest: Manifest) -> None:
                 raise _contradiction(
                     f"point {spec.point.name} consumes point {edge.point}, which is not before it"
                 )
-        _once(spec.point.inputs, f"input of point {spec.point.name}")
         for name in spec.point.weights:
             if name not in known:
                 raise _contradiction(f"point {spec.point.name} reads {name}, which the model does not have")
