@@ -1,0 +1,201 @@
+/* Elementwise operators over arrays: the elementary functions of elementary.h and the composites, which are the
+ * parenthesised trees of spec/composite.py, each step rounded. One table maps a number (the order of
+ * repro_kernels.cpu.elementary) to a function on an array of binary32; 16-bit arrays pass through it in blocks.
+ */
+#include "elementary.h"
+
+#define CHUNK 1024            /* values between two conversions; fits the first-level cache */
+#define GRAIN (16 * CHUNK)    /* values below which one thread does all */
+#define PARAMETERS 3
+
+/* x and y may be the same array. */
+typedef void (*array_function)(const float *x, float *y, int64_t n, const float *parameters);
+
+#define THUNK(name)                                                                              \
+    static void name##_thunk(const float *x, float *y, int64_t n, const float *parameters) {     \
+        (void)parameters;                                                                        \
+        rk_##name##_array(x, y, n);                                                              \
+    }
+RK_UNARY(THUNK)
+
+/* A composite sees at most CHUNK values at a time; t and u are its scratch. */
+#define COMPOSITE(name, ...)                                                                     \
+    static void name(const float *x, float *y, int64_t n, const float *p) {                      \
+        float t[CHUNK], u[CHUNK];                                                                \
+        (void)p, (void)t, (void)u;                                                               \
+        for (; n > 0; x += CHUNK, y += CHUNK, n -= CHUNK) {                                      \
+            int64_t count = n < CHUNK ? n : CHUNK;                                               \
+            __VA_ARGS__                                                                          \
+        }                                                                                        \
+    }
+#define EACH for (int64_t i = 0; i < count; i++)
+
+/* 1 / (1 + exp(-x)) */
+COMPOSITE(sigmoid,
+          EACH t[i] = -x[i];
+          rk_exp_array(t, t, count);
+          EACH y[i] = rk_canonical(1.0f / (1.0f + t[i]));)
+
+/* x / (1 + exp(-x)) */
+COMPOSITE(silu,
+          EACH t[i] = -x[i];
+          rk_exp_array(t, t, count);
+          EACH y[i] = rk_canonical(x[i] / (1.0f + t[i]));)
+
+/* (0.5 * x) * (1 + erf(x * c)) */
+COMPOSITE(gelu,
+          EACH t[i] = x[i] * 0x1.6a09e6p-1f;
+          rk_erf_array(t, t, count);
+          EACH y[i] = rk_canonical((0.5f * x[i]) * (1.0f + t[i]));)
+
+/* (0.5 * x) * (1 + tanh(c * (x + d * ((x * x) * x)))) */
+COMPOSITE(gelu_tanh,
+          EACH t[i] = 0x1.988454p-1f * (x[i] + 0x1.6e4e26p-5f * ((x[i] * x[i]) * x[i]));
+          rk_tanh_array(t, t, count);
+          EACH y[i] = rk_canonical((0.5f * x[i]) * (1.0f + t[i]));)
+
+/* p = beta, threshold: x where x * beta > threshold, else log1p(exp(x * beta)) / beta */
+COMPOSITE(softplus,
+          EACH t[i] = x[i] * p[0];
+          rk_exp_array(t, u, count);
+          rk_log1p_array(u, u, count);
+          EACH y[i] = rk_canonical(t[i] > p[1] ? x[i] : u[i] / p[0]);)
+
+/* p = alpha, scale, input_scale: (alpha * scale) * expm1(x * input_scale) where x <= 0, else x * scale */
+COMPOSITE(elu,
+          EACH t[i] = x[i] * p[2];
+          rk_expm1_array(t, t, count);
+          EACH y[i] = rk_canonical(x[i] <= 0.0f ? (p[0] * p[1]) * t[i] : x[i] * p[1]);)
+
+/* x * tanh(log1p(exp(x))) */
+COMPOSITE(mish,
+          rk_exp_array(x, t, count);
+          rk_log1p_array(t, t, count);
+          rk_tanh_array(t, t, count);
+          EACH y[i] = rk_canonical(x[i] * t[i]);)
+
+/* (x < 0 ? x : +0) - log1p(exp(-|x|)) */
+COMPOSITE(log_sigmoid,
+          EACH t[i] = -__builtin_fabsf(x[i]);
+          rk_exp_array(t, t, count);
+          rk_log1p_array(t, t, count);
+          EACH y[i] = rk_canonical((x[i] < 0.0f ? x[i] : 0.0f) - t[i]);)
+
+/* The first of two equal operands wins, and NaN stays. */
+RK_INLINE float maximum(float a, float b) { return a < b ? b : a; }
+RK_INLINE float minimum(float a, float b) { return a > b ? b : a; }
+
+/* min(max(x + 3, 0), 6) / 6 */
+COMPOSITE(hardsigmoid,
+          EACH y[i] = rk_canonical(minimum(maximum(x[i] + 3.0f, 0.0f), 6.0f) / 6.0f);)
+
+/* (x * min(max(x + 3, 0), 6)) / 6 */
+COMPOSITE(hardswish,
+          EACH y[i] = rk_canonical((x[i] * minimum(maximum(x[i] + 3.0f, 0.0f), 6.0f)) / 6.0f);)
+
+/* p = low, high: min(max(x, low), high) */
+COMPOSITE(hardtanh, EACH y[i] = rk_canonical(minimum(maximum(x[i], p[0]), p[1]));)
+
+/* max(x, 0) */
+COMPOSITE(relu, EACH y[i] = rk_canonical(maximum(x[i], 0.0f));)
+
+/* p = slope: x where x > 0, else x * slope */
+COMPOSITE(leaky_relu, EACH y[i] = rk_canonical(x[i] > 0.0f ? x[i] : x[i] * p[0]);)
+
+/* p = divisor */
+COMPOSITE(div_scalar, EACH y[i] = rk_canonical(x[i] / p[0]);)
+
+/* p = exponent. The exponents below have an operation of their own whose result is the correctly rounded power. */
+static void pow_scalar(const float *x, float *y, int64_t n, const float *p) {
+    float exponent = p[0];
+    if (exponent == 2.0f) {
+        for (int64_t i = 0; i < n; i++) y[i] = rk_canonical(x[i] * x[i]);
+    } else if (exponent == 1.0f) {
+        for (int64_t i = 0; i < n; i++) y[i] = rk_canonical(x[i]);
+    } else if (exponent == -1.0f) {
+        rk_reciprocal_array(x, y, n);
+    } else if (exponent == 0.5f) { /* pow(-0, 1/2) = +0, pow(-inf, 1/2) = +inf */
+        for (int64_t i = 0; i < n; i++)
+            y[i] = rk_canonical(x[i] == -RK_INFINITY ? RK_INFINITY : __builtin_sqrtf(x[i]) + 0.0f);
+    } else {
+        rk_pow_scalar_array(x, exponent, y, n);
+    }
+}
+
+#define ROW(name) name##_thunk,
+static const array_function FUNCTIONS[] = {
+    RK_UNARY(ROW) sigmoid, silu, gelu, gelu_tanh, softplus, elu, mish, log_sigmoid, hardsigmoid, hardswish, hardtanh,
+    relu, leaky_relu, div_scalar, pow_scalar,
+};
+
+static void run(array_function function, const float *parameters, const void *x, int x_dtype, void *y, int y_dtype,
+                int64_t begin, int64_t end) {
+    float in[CHUNK], out[CHUNK];
+    if (x_dtype == RK_F32 && y_dtype == RK_F32) {
+        function((const float *)x + begin, (float *)y + begin, end - begin, parameters);
+        return;
+    }
+    for (int64_t start = begin; start < end; start += CHUNK) {
+        int64_t count = end - start < CHUNK ? end - start : CHUNK;
+        const float *source = in;
+        if (x_dtype == RK_BF16)
+            for (int64_t i = 0; i < count; i++) in[i] = rk_from_bf16(((const uint16_t *)x)[start + i]);
+        else if (x_dtype == RK_F16)
+            for (int64_t i = 0; i < count; i++) in[i] = rk_from_f16(((const uint16_t *)x)[start + i]);
+        else
+            source = (const float *)x + start;
+        function(source, y_dtype == RK_F32 ? (float *)y + start : out, count, parameters);
+        if (y_dtype == RK_BF16)
+            for (int64_t i = 0; i < count; i++) ((uint16_t *)y)[start + i] = rk_to_bf16(out[i]);
+        else if (y_dtype == RK_F16)
+            for (int64_t i = 0; i < count; i++) ((uint16_t *)y)[start + i] = rk_to_f16(out[i]);
+    }
+}
+
+/* y[i] = FUNCTIONS[number](x[i]) for n contiguous values; dtypes are RK_F32, RK_BF16, RK_F16; the parameters'
+ * meaning is the function's. x == y is allowed when the dtypes are equal. */
+RK_EXPORT void RK_NAME(unary)(int number, const void *x, int x_dtype, void *y, int y_dtype, int64_t n, float p0,
+                              float p1, float p2) {
+    const float parameters[PARAMETERS] = {p0, p1, p2};
+    array_function function = FUNCTIONS[number];
+    if (n <= GRAIN) {
+        RK_FP_ENTER;
+        run(function, parameters, x, x_dtype, y, y_dtype, 0, n);
+        RK_FP_LEAVE;
+        return;
+    }
+    int64_t chunks = (n + CHUNK - 1) / CHUNK;
+#pragma omp parallel
+    {
+        RK_FP_ENTER;
+#pragma omp for schedule(static)
+        for (int64_t c = 0; c < chunks; c++) {
+            int64_t end = (c + 1) * CHUNK;
+            run(function, parameters, x, x_dtype, y, y_dtype, c * CHUNK, end < n ? end : n);
+        }
+        RK_FP_LEAVE;
+    }
+}
+
+/* z[i] = pow(x[i * x_step], y[i * y_step]), binary32, steps 0 or 1. */
+RK_EXPORT void RK_NAME(pow)(const float *x, int64_t x_step, const float *y, int64_t y_step, float *z, int64_t n) {
+#pragma omp parallel if (n > GRAIN / 4)
+    {
+        RK_FP_ENTER;
+#pragma omp for schedule(static)
+        for (int64_t i = 0; i < n; i++) z[i] = rk_powf(x[i * x_step], y[i * y_step]);
+        RK_FP_LEAVE;
+    }
+}
+
+/* The wide integer path alone, for the tests: function numbers below RK_UNARY_COUNT, or pow with y not null. */
+RK_EXPORT void RK_NAME(elementary_reference)(int number, const float *x, const float *y, float *z, int64_t n) {
+#pragma omp parallel if (n > 64)
+    {
+        RK_FP_ENTER;
+#pragma omp for schedule(static)
+        for (int64_t i = 0; i < n; i++)
+            z[i] = y ? RK_NAME(pow_slow)(x[i], y[i]) : RK_NAME(elementary_slow)(number, x[i]);
+        RK_FP_LEAVE;
+    }
+}
