@@ -1,7 +1,7 @@
 """BLAKE3 ``keyed_hash`` of the rows of tensors and arrays, in C, many rows at a time.
 
 A row's bytes are its elements in logical C order, little-endian, every NaN read as the canonical one of its
-dtype (sign 0, quiet, no payload). Digests are 32 bytes, those that the ``blake3`` package gives for such bytes.
+dtype (sign 0, quiet, no payload). Digests are 32 bytes, those that the ``blake3`` package gives for them.
 Rows are read in place where each is contiguous, whatever the strides between rows. No thread count, batch or
 instruction set shows in the result. Tests: ``tests/kernels/test_digest.py``.
 
@@ -141,7 +141,7 @@ def _layout(values: Any, row_dims: int) -> tuple[tuple[int, int, int, int, int, 
     for axis in range(len(shape) - 1, row_dims - 1, -1):
         in_place = in_place and (strides[axis] == row_bytes or shape[axis] == 1)
         row_bytes *= shape[axis]
-    if in_place or row_bytes == 0:
+    if in_place or 0 in shape:
         outer, inner = (*shape[:row_dims], 1, 1)[:2] if row_dims <= 2 else (math.prod(shape[:row_dims]), 1)
         outer_stride, inner_stride = (*strides[:row_dims], 0, 0)[:2]
         return (address, outer, inner, outer_stride, inner_stride, row_bytes, kind), values
