@@ -1,10 +1,10 @@
 """Canonical JSON for signed payloads, and a bounded parser for hostile JSON.
 
-Payloads hold no floats, no integer beyond 2**53 - 1, and only ASCII object keys. Under these three rules the
-standard library's sorted compact output is RFC 8785 (JSON Canonicalization Scheme) byte for byte: number
-serialisation (3.2.2.3) is trivial for integers, property sorting by UTF-16 code units (3.2.3) is byte order for
-ASCII, and the string escapes (3.2.2.2) are those of ``json`` with ``ensure_ascii=False``. A test compares with
-the ``rfc8785`` package.
+Payloads hold no floats, no integer beyond 2**53 - 1, and only ASCII object keys. Under these three rules
+the standard library's sorted compact output is RFC 8785 (JSON Canonicalization Scheme) byte for byte:
+number serialisation (3.2.2.3) is trivial for integers, property sorting by UTF-16 code units (3.2.3) is
+byte order for ASCII, and the string escapes (3.2.2.2) are those of ``json`` with ``ensure_ascii=False``.
+A test compares with the ``rfc8785`` package.
 """
 
 from __future__ import annotations
@@ -32,8 +32,9 @@ def dumps(value: Json) -> bytes:
     """UTF-8 bytes of ``value`` in canonical form.
 
     Raises:
-        ValueError: for a float, an integer beyond ``MAX_INT``, a key that is not ASCII text, a lone surrogate,
-            or a type that JSON does not have. Callers build the value themselves, so this is a programming error.
+        ValueError: for a float, an integer beyond ``MAX_INT``, a key that is not ASCII text, a lone
+            surrogate, or a type that JSON does not have. Callers build the value themselves, so this is a
+            programming error.
     """
     _require_canonical(value)
     return json.dumps(
@@ -115,7 +116,7 @@ def loads_canonical(data: bytes, what: str) -> Json:
     """Parse ``data`` and require that it is the canonical form of what it says: one value, one spelling.
 
     Raises:
-        UntrustedError: as :func:`loads`, or another spelling (whitespace, key order, escapes, lone surrogates).
+        UntrustedError: as :func:`loads`, or another spelling (whitespace, key order, escapes, surrogates).
     """
     value = loads(data, what)
     try:

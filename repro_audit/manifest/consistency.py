@@ -9,8 +9,10 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable
+from pathlib import PurePosixPath
 
 from repro_audit.errors import UntrustedError
+from repro_audit.manifest.omsroot import root_of_digests, tensor_list_root
 from repro_audit.manifest.types import Manifest, SequenceClaim
 from repro_audit.trace.digest import run_root, sequence_root
 
@@ -68,6 +70,13 @@ def _model(manifest: Manifest) -> None:
         raise _contradiction(f"a model of kind {model.kind} has a root of kind {model.root_method}")
     if bool(model.files) == (model.kind == "python"):
         raise _contradiction(f"a model of kind {model.kind} lists {len(model.files)} files")
+    in_order = sorted(model.files, key=lambda file: PurePosixPath(file.name).parts)
+    if model.files and root_of_digests(file.sha256 for file in in_order) != model.root:
+        raise _contradiction("the model's root is not the root of the files it lists")
+    if model.kind == "python" and tensor_list_root(model.tensors) != model.root:
+        raise _contradiction("the model's root is not the root of the tensors it lists")
+    if model.cast_keys and not manifest.settings.cast_weights:
+        raise _contradiction("parameters were cast, and the profile says that none was")
     for module in manifest.modules:
         if module.covered > module.total:
             raise _contradiction(
@@ -138,7 +147,7 @@ def _sequence(manifest: Manifest, index: int, sequence: SequenceClaim) -> None:
             raise _contradiction(f"{where} went on after a stop token")
         if drawn < decoding.max_new_tokens and prompt and (not drawn or sequence.generated[-1] not in stops):
             raise _contradiction(
-                f"{where} stopped after {drawn} of {decoding.max_new_tokens} tokens, at no stop token"
+                f"{where} stopped after {drawn} of {decoding.max_new_tokens} tokens at no stop token"
             )
     if drawn > decoding.max_new_tokens:
         raise _contradiction(
@@ -159,7 +168,7 @@ def _sequence(manifest: Manifest, index: int, sequence: SequenceClaim) -> None:
 
 
 def _spans(manifest: Manifest, where: str, sequence: SequenceClaim) -> None:
-    """Every point has every position; only the last, the logits, may have just the rows that were drawn from."""
+    """Every point has every position; only the last, the logits, may have just the rows drawn from."""
     full = (0, sequence.positions)
     rows = (sequence.prompt_count - 1, sequence.generated_count) if sequence.generated_count else full
     last = len(manifest.points) - 1

@@ -1,11 +1,12 @@
 """DSSE envelopes: sign, and open with nothing trusted that was not verified.
 
-Signing goes through securesystemslib, so its verifier accepts what we write. Opening does not: its verifier
-looks at key ids only, skips a signature whose id it does not know, and its ``from_dict`` changes its argument.
-Here every trusted key is tried on every signature, and the bytes returned are the bytes that were verified.
+Signing goes through securesystemslib, so its verifier accepts what we write. Opening does not: its
+verifier looks at key ids only, skips a signature whose id it does not know, and its ``from_dict`` changes
+its argument. Here every trusted key is tried on every signature, and the bytes returned are the bytes that
+were verified.
 
-An envelope has one spelling of its base64 (standard alphabet, padded, no stray bits) and a key id that is empty
-or belongs to the key that made the signature, so that no byte of a file can change unnoticed.
+An envelope has one spelling of its base64 (standard alphabet, padded, no stray bits) and a key id that is
+empty or belongs to the key that made the signature, so that no byte of a file can change unnoticed.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from securesystemslib.dsse import Envelope
-from securesystemslib.signer import CryptoSigner
+from securesystemslib.signer import CryptoSigner  # type: ignore[attr-defined]  # public API, no __all__
 
 from repro_audit.errors import UntrustedError
 from repro_audit.manifest.canonical import MAX_PAYLOAD, dumps, loads
@@ -79,8 +80,8 @@ def open_envelope(
     Args:
         data: the file's bytes.
         keys: the trusted keys.
-        allow_untrusted: go on without a trusted signature (``--insecure-allow-untrusted``). A signature that
-            claims a trusted key and is not by it is refused all the same.
+        allow_untrusted: go on without a trusted signature (``--insecure-allow-untrusted``). A signature
+            that claims a trusted key and is not by it is refused all the same.
         what: how to name the file in an error.
 
     Raises:
@@ -121,8 +122,7 @@ def open_envelope(
         if not keys:
             raise UntrustedError(f"{what} is signed, but no key is trusted", hint="pass --trusted-key PUB")
         raise UntrustedError(
-            f"{what} is signed by none of the trusted keys",
-            hint="pass its signer's key with --trusted-key PUB",
+            f"{what} is signed by no trusted key", hint="name its signer's key with --trusted-key PUB"
         )
     return Opened(payload, tuple(signers), unknown, bool(signatures))
 

@@ -1,13 +1,14 @@
 """Reading with bounds, and writing so that nothing half-written ever stands under its final name.
 
 A file is written beside its final place under a temporary name, flushed to the disk, and renamed. Whatever
-goes wrong on the way (disk full, Ctrl-C, an error of ours), the temporary file is removed and the old file, if
-there was one, is still there.
+goes wrong on the way (disk full, Ctrl-C, an error of ours), the temporary file is removed and the old file,
+if there was one, is still there.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import stat
 import tempfile
@@ -76,15 +77,14 @@ def read_bounded(path: Path, limit: int, what: str) -> bytes:
 
 
 def _unreadable(path: Path, what: str, error: OSError) -> UsageError:
-    return UsageError(
-        f"cannot read the {what} {path}: {error.strerror}", hint="check the path and its permissions"
-    )
+    why = error.strerror or "unknown reason"
+    return UsageError(f"cannot read the {what} {path}: {why}", hint="check the path and its permissions")
 
 
 def _unwritable(path: Path, error: OSError) -> UsageError:
-    hint = {28: "free some space or choose another folder with -o"}.get(
-        error.errno or 0, "choose another place with -o"
-    )
+    hint = "choose another place with -o"
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        hint = "free some space, or " + hint
     return UsageError(f"cannot write {path}: {error.strerror}", hint=hint)
 
 
@@ -92,7 +92,8 @@ def require_writable(path: Path, *, overwrite: bool) -> None:
     """Check before an expensive run that ``path`` can be written at its end.
 
     Raises:
-        UsageError: its folder is missing or not writable, it is a folder, or it exists and may not be replaced.
+        UsageError: its folder is missing or not writable, it is a folder, or it exists and may not be
+            replaced.
     """
     folder = path.parent
     if not folder.is_dir():
@@ -114,7 +115,7 @@ def _exists(path: Path) -> UsageError:
 
 
 class PendingFile:
-    """A file in the making; :meth:`commit` gives it its name, leaving the ``with`` block without it removes it.
+    """A file in the making; :meth:`commit` names it, leaving the ``with`` block without that removes it.
 
     Args:
         path: the final name.

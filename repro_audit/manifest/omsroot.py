@@ -88,7 +88,7 @@ def model_root(path: Path) -> tuple[str, tuple[tuple[str, str, int], ...]]:
 
 
 def tensor_list_root(tensors: Iterable[TensorDigest]) -> str:
-    """Root (hex) of a ``python:`` model: SHA-256 of the canonical JSON of its tensor digests, sorted by name."""
+    """Root (hex) of a ``python:`` model: SHA-256 of the canonical JSON of its tensor digests by name."""
     listed = [
         {"digest": tensor.digest, "dtype": tensor.dtype, "name": tensor.name, "shape": list(tensor.shape)}
         for tensor in sorted(tensors, key=lambda tensor: tensor.name)

@@ -1,8 +1,8 @@
 """Payload bytes -> :class:`Manifest`: bounded, strict, and free of contradictions.
 
-The reader accepts exactly what ``schemas/manifest.schema.json`` describes, in canonical form, and then requires
-that the parts agree with one another (:mod:`repro_audit.manifest.consistency`). It opens no file and imports
-nothing that a manifest names.
+The reader accepts exactly what ``schemas/manifest.schema.json`` describes, in canonical form, and then
+requires that the parts agree with one another (:mod:`repro_audit.manifest.consistency`). It opens no file
+and imports nothing that a manifest names.
 """
 
 from __future__ import annotations
@@ -197,6 +197,7 @@ def _model(node: Node, root: str, files: tuple[Subject, ...]) -> ModelClaim:
     m = node.object(
         (
             "buffers",
+            "castKeys",
             "configDigest",
             "constants",
             "ignoredKeys",
@@ -207,7 +208,7 @@ def _model(node: Node, root: str, files: tuple[Subject, ...]) -> ModelClaim:
             "tensors",
             "tied",
         ),
-        ("revision", "tokenizerDigest"),
+        ("package", "revision", "tokenizerDigest"),
     )
     return ModelClaim(
         kind=m["kind"].choice(MODEL_KINDS),
@@ -227,6 +228,8 @@ def _model(node: Node, root: str, files: tuple[Subject, ...]) -> ModelClaim:
             for group in m["tied"].items(MAX_TENSORS)
         ),
         ignored_keys=tuple(item.name() for item in m["ignoredKeys"].items(MAX_TENSORS)),
+        cast_keys=tuple(item.name() for item in m["castKeys"].items(MAX_TENSORS)),
+        package=m["package"].name() if "package" in m else None,
     )
 
 

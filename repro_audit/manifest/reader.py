@@ -101,7 +101,7 @@ class Node:
         return self.value
 
     def name(self, most: int = MAX_NAME) -> str:
-        """Printable text of 1 to ``most`` characters: no control characters, no line or paragraph separators."""
+        """Printable text of 1 to ``most`` characters: no control characters, no line separators."""
         value = self.text(most)
         if not value or not value.isprintable():
             raise self.fail(f"is not a printable name of 1 to {most} characters")

@@ -52,8 +52,10 @@ class ModelClaim:
         buffers: derived buffers (RoPE frequencies and the like), sorted by name.
         constants: tensors that entered as constants, in order of first use.
         scalars: float scalars that operators received, sorted.
-        tied: groups of names that share one tensor.
+        tied: groups of names that share one tensor, the listed one first.
         ignored_keys: keys of the checkpoint that the model's class explains away.
+        cast_keys: parameters whose values a cast changed (``--cast-weights``).
+        package: ``distribution==version:path inside it`` of a packaged model: a claim.
     """
 
     kind: str
@@ -70,6 +72,8 @@ class ModelClaim:
     scalars: tuple[Scalar, ...]
     tied: tuple[tuple[str, ...], ...]
     ignored_keys: tuple[str, ...]
+    cast_keys: tuple[str, ...]
+    package: str | None
 
 
 @dataclass(frozen=True)

@@ -6,10 +6,11 @@ storage bytes with the original, and order-free hashes collide under permutation
 Formats::
 
     header       = sorted compact JSON {"dtype":"float32","shape":[576]}
-    row key      = BLAKE3("repro-audit row v1" || header)                 (keyed by a 32-byte salt if there is one)
-    row digest   = BLAKE3 keyed_hash(row key, row bytes)                  logical C order, little-endian, NaN canonical
+    row key      = BLAKE3("repro-audit row v1" || header), keyed by a 32-byte salt if there is one
+    row digest   = BLAKE3 keyed_hash(row key, row bytes): logical C order, little-endian, NaN canonical
     point digest = BLAKE3("repro-audit point v1" || u32le(len(J)) || J || row digests)
-                   J = sorted compact JSON {"count","dtype","first","name","shape"}; kv rows token-major, then head
+                   J = sorted compact JSON {"count","dtype","first","name","shape"}
+                   row digests token by token, in a cache point head by head within a token
     leaf, node   = SHA-256(0x00 || data), SHA-256(0x01 || left || right)  (RFC 6962, 2.1)
     sequence root = Merkle root over the point digests in canonical order
     run root      = Merkle root over the sequence roots in request order
@@ -22,6 +23,7 @@ from __future__ import annotations
 import hashlib
 import struct
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -53,7 +55,7 @@ ITEM_SIZES = {
 }
 
 #: float dtype -> (unsigned view, mask of all bits but the sign, largest non-NaN magnitude, canonical NaN).
-_NAN = {
+_NAN: dict[str, tuple[type[np.unsignedinteger[Any]], int, int, int]] = {
     "float8_e4m3fn": (np.uint8, 0x7F, 0x7E, 0x7F),
     "float8_e5m2": (np.uint8, 0x7F, 0x7C, 0x7E),
     "float16": (np.uint16, 0x7FFF, 0x7C00, 0x7E00),
@@ -90,8 +92,8 @@ def row_bytes(row: npt.NDArray[np.generic], dtype: str) -> bytes:
     """The bytes of a row that are hashed: logical C order, little-endian, every NaN the positive quiet one.
 
     Args:
-        row: any shape and strides, items as wide as ``dtype``. Types that numpy lacks (bfloat16, float8) come as
-            unsigned integers of the same width.
+        row: any shape and strides, items as wide as ``dtype``. Types that numpy lacks (bfloat16, float8)
+            come as unsigned integers of the same width.
         dtype: the dtype's name, a key of ``ITEM_SIZES``.
 
     Raises:
@@ -106,10 +108,9 @@ def row_bytes(row: npt.NDArray[np.generic], dtype: str) -> bytes:
     data = data.astype(data.dtype.newbyteorder("<"), copy=False)
     if dtype in _NAN:
         unsigned, magnitude, largest, canonical = _NAN[dtype]
-        bits = data.view(np.dtype(unsigned).newbyteorder("<"))
-        data = np.where((bits & unsigned(magnitude)) > unsigned(largest), unsigned(canonical), bits).astype(
-            bits.dtype, copy=False
-        )
+        bits = data.view(np.dtype(unsigned).newbyteorder("<")).copy()
+        bits[(bits & unsigned(magnitude)) > unsigned(largest)] = unsigned(canonical)
+        return bits.tobytes()
     return data.tobytes()
 
 
