@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import itertools
 import math
 from array import array
 from collections.abc import Iterable
@@ -46,8 +47,6 @@ _KINDS = {
 }
 """Name of a dtype -> how the C code reads it (the enum of blake3.c)."""
 
-_JOB_FIELDS = 9
-
 
 def row_digests(values: torch.Tensor | NDArray[Any], key: bytes, *, row_dims: int = 1) -> NDArray[np.uint8]:
     """Digest every row.
@@ -79,20 +78,22 @@ def digest_many(
     Raises:
         UnsupportedError, ValueError: as for :func:`row_digests`; nothing is hashed then.
     """
-    fields = array("q")
-    held: list[object] = []  # what the addresses point into
-    results = []
+    held = []  # the owners of the memory at the addresses
+    jobs = []
     for values, key, row_dims in items:
-        address, key_buffer = _key(key)
-        layout, kept = _layout(values, row_dims)
-        out = np.empty((layout[1] * layout[2], DIGEST_SIZE), np.uint8)
-        held += (key_buffer, kept)
-        results.append(out)
-        fields.extend((*layout, address, out.__array_interface__["data"][0]))
-    count = len(results)
-    if count and _kernel()(fields.buffer_info()[0], count) != 0:
+        key_address, key_buffer = _key(key)
+        address, layout, owner = _locate(values, row_dims)
+        held.append((owner, key_buffer))
+        jobs.append((address, layout, key_address))
+    ends = list(itertools.accumulate(layout[0] * layout[1] for _, layout, _ in jobs))
+    digests = array("B", bytes(DIGEST_SIZE * ends[-1] if ends else 0))
+    fields, out = array("q"), digests.buffer_info()[0]
+    for (address, layout, key_address), start in zip(jobs, [0, *ends], strict=False):
+        fields.extend((address, *layout, key_address, out + DIGEST_SIZE * start))
+    if jobs and _kernel()(fields.buffer_info()[0], len(jobs)) != 0:
         raise MemoryError("no memory for the digests of rows")
-    return results
+    table = np.frombuffer(digests, np.uint8).reshape(-1, DIGEST_SIZE)
+    return [table[start:end] for start, end in zip([0, *ends], ends, strict=False)]
 
 
 @functools.cache
@@ -112,38 +113,52 @@ def _key(key: bytes) -> tuple[int, ctypes.Array[ctypes.c_uint32]]:
     return ctypes.addressof(buffer), buffer
 
 
-@functools.lru_cache(maxsize=64)
-def _kind(dtype: Any) -> int:
-    name = str(dtype).removeprefix("torch.")
-    if name not in _KINDS:
-        raise UnsupportedError(f"the digest of a tensor of {name}")
-    return _KINDS[name]
+_Layout = tuple[int, int, int, int, int, int]
+"""Rows outer and inner, byte stride of each, bytes per row, kind of element: the ``job`` of blake3.c."""
 
 
-def _layout(values: Any, row_dims: int) -> tuple[tuple[int, int, int, int, int, int, int], object]:
-    """(address, outer, inner, byte strides of both, bytes per row, kind), and the owner of the memory."""
+def _locate(values: Any, row_dims: int) -> tuple[int, _Layout, object]:
+    """The first row's address, the layout, and the owner of the memory; a copy where rows lie scattered."""
     if isinstance(values, np.ndarray):
         if values.dtype.byteorder == ">":
             values = values.astype(values.dtype.newbyteorder("<"))
-        kind, itemsize, strides = _kind(values.dtype), values.itemsize, values.strides
-        address = values.__array_interface__["data"][0]
+        layout = _layout(values.dtype, values.shape, values.strides, 1, row_dims)
+        address = values.__array_interface__["data"][0] if layout else 0
     else:
-        if values.device.type != "cpu" or values.is_sparse or values.is_quantized:
+        if not values.is_cpu or values.is_sparse or values.is_quantized:
             raise UnsupportedError(f"the digest of a tensor on {values.device.type}, {values.layout}")
         if values.is_neg() or values.is_conj():
             values = values.resolve_conj().resolve_neg()
-        kind, itemsize, address = _kind(values.dtype), values.element_size(), values.data_ptr()
-        strides = tuple([step * itemsize for step in values.stride()])
-    shape = values.shape
+        layout = _layout(values.dtype, values.shape, values.stride(), values.dtype.itemsize, row_dims)
+        address = values.data_ptr()
+    if layout is not None:
+        return address, layout, values
+    rows, length = math.prod(values.shape[:row_dims]), math.prod(values.shape[row_dims:])
+    flat = values.copy(order="C") if isinstance(values, np.ndarray) else values.contiguous()
+    return _locate(flat.reshape(rows, length), 1)
+
+
+@functools.lru_cache(maxsize=4096)
+def _layout(
+    dtype: Any, shape: tuple[int, ...], strides: tuple[int, ...], unit: int, row_dims: int
+) -> _Layout | None:
+    """The layout where each row is contiguous, else None. ``unit``: bytes per 1 of ``strides``.
+
+    Raises:
+        UnsupportedError: the dtype has no digest.
+        ValueError: there are fewer dimensions than ``row_dims``.
+    """
+    name = str(dtype).removeprefix("torch.")
+    if name not in _KINDS:
+        raise UnsupportedError(f"the digest of a tensor of {name}")
     if len(shape) < row_dims:
         raise ValueError(f"rows over {row_dims} dimensions of a tensor of shape {list(shape)}")
-    row_bytes, in_place = itemsize, row_dims <= 2
-    for axis in range(len(shape) - 1, row_dims - 1, -1):
-        in_place = in_place and (strides[axis] == row_bytes or shape[axis] == 1)
-        row_bytes *= shape[axis]
-    if in_place or 0 in shape:
-        outer, inner = (*shape[:row_dims], 1, 1)[:2] if row_dims <= 2 else (math.prod(shape[:row_dims]), 1)
-        outer_stride, inner_stride = (*strides[:row_dims], 0, 0)[:2]
-        return (address, outer, inner, outer_stride, inner_stride, row_bytes, kind), values
-    flat = values.copy(order="C") if isinstance(values, np.ndarray) else values.contiguous()
-    return _layout(flat.reshape(math.prod(shape[:row_dims]), math.prod(shape[row_dims:])), 1)
+    row_bytes, in_place = dtype.itemsize, row_dims <= 2
+    for size, stride in zip(reversed(shape[row_dims:]), reversed(strides[row_dims:]), strict=True):
+        in_place = in_place and (stride * unit == row_bytes or size == 1)
+        row_bytes *= size
+    if not in_place and 0 not in shape:
+        return None
+    outer, inner = (*shape[:row_dims], 1, 1)[:2] if row_dims <= 2 else (math.prod(shape[:row_dims]), 1)
+    outer_stride, inner_stride = (*strides[:row_dims], 0, 0)[:2]
+    return outer, inner, outer_stride * unit, inner_stride * unit, row_bytes, _KINDS[name]
