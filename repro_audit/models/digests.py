@@ -1,0 +1,101 @@
+"""Typed digests of whole tensors, and the search for NaN and Inf. Only integer views of floats are compared.
+
+The digest of a tensor is the row digest of the whole tensor taken as one row (manifest.md): BLAKE3 keyed_hash
+under the row key of its dtype and shape, over its elements in logical C order, little-endian.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+from typing import Any
+
+import blake3
+import torch
+
+from repro_audit.errors import InconclusiveError
+from repro_audit.trace.digest import row_key
+from repro_audit.trace.record import RowHeader, TensorDigest
+
+_CHUNK = 1 << 22
+#: dtype -> (integer type of the same width, mask of the exponent bits)
+_FLOAT_BITS = {
+    torch.float32: (torch.int32, 0x7F800000),
+    torch.bfloat16: (torch.int16, 0x7F80),
+    torch.float16: (torch.int16, 0x7C00),
+}
+
+if sys.byteorder != "little":
+    raise ImportError("repro-audit hashes tensors little-endian and runs on little-endian machines only")
+
+
+def dtype_name(dtype: torch.dtype) -> str:
+    """The dtype as torch prints it, without the prefix: ``bfloat16``."""
+    return str(dtype).removeprefix("torch.")
+
+
+def canonical(value: Any) -> bytes:
+    """Sorted compact ASCII JSON; the value's strings and numbers only, no NaN."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False).encode("ascii")
+
+
+def sha256_of(value: Any) -> str:
+    """SHA-256 hex of the value's canonical JSON."""
+    return hashlib.sha256(canonical(value)).hexdigest()
+
+
+def tensor_bytes(tensor: torch.Tensor) -> memoryview:
+    """The elements' bytes in logical C order; a view when the tensor is contiguous, else of a copy."""
+    flat = tensor.detach().contiguous().reshape(-1)
+    return memoryview(flat.view(torch.uint8).numpy())
+
+
+def tensor_digest(name: str, tensor: torch.Tensor) -> TensorDigest:
+    """Typed digest of one tensor of any dtype and shape. The tensor must hold no NaN (see :func:`first_bad`)."""
+    dtype, shape = dtype_name(tensor.dtype), tuple(tensor.shape)
+    hasher = blake3.blake3(key=row_key(RowHeader(dtype, shape)), max_threads=blake3.blake3.AUTO)
+    hasher.update(tensor_bytes(tensor))
+    return TensorDigest(name, dtype, shape, hasher.hexdigest())
+
+
+def same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Whether two tensors have the same dtype, shape and bits (+0 and -0 differ, equal NaN patterns do not)."""
+    if a.dtype != b.dtype or a.shape != b.shape:
+        return False
+    if a.data_ptr() == b.data_ptr() and a.stride() == b.stride():
+        return True
+    integer = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[a.element_size()]
+    left, right = (t.detach().contiguous().reshape(-1).view(integer) for t in (a, b))
+    return all(torch.equal(x, y) for x, y in zip(left.split(_CHUNK), right.split(_CHUNK), strict=True))
+
+
+def first_bad(tensor: torch.Tensor, *, nan_only: bool = False) -> int | None:
+    """Flat index, in logical C order, of the first NaN or (unless ``nan_only``) Inf; None if there is none."""
+    if tensor.dtype not in _FLOAT_BITS:
+        return None
+    integer, exponent = _FLOAT_BITS[tensor.dtype]
+    magnitude = torch.iinfo(integer).max
+    flat = tensor.detach().contiguous().reshape(-1).view(integer)
+    for start, piece in enumerate(flat.split(_CHUNK)):
+        bits = piece.bitwise_and(magnitude)
+        bad = bits > exponent if nan_only else bits >= exponent
+        if bool(bad.any()):
+            return start * _CHUNK + int(bad.to(torch.uint8).argmax())
+    return None
+
+
+def refuse_bad(name: str, tensor: torch.Tensor, *, nan_only: bool = False) -> None:
+    """Refuse a weight with NaN or (unless ``nan_only``) Inf in it.
+
+    Raises:
+        InconclusiveError: naming the tensor, the flat index and the value.
+    """
+    index = first_bad(tensor, nan_only=nan_only)
+    if index is not None:
+        value = float(tensor.detach().reshape(-1)[index])
+        what = "NaN" if value != value else ("Inf" if value > 0 else "-Inf")
+        raise InconclusiveError(
+            f"weight {name} holds {what} at flat index {index}",
+            hint="the checkpoint is damaged or was trained into overflow: use another one",
+        )

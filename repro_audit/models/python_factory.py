@@ -1,0 +1,109 @@
+"""``python:module:factory``: any nn.Module, made by code that the user names on the command line.
+
+The only place that imports a user's code, and only ever for a name typed by the user.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+import torch
+
+from repro_audit.errors import InconclusiveError, UsageError
+from repro_audit.models.account import named_tensors
+from repro_audit.models.build import digest_tensors
+from repro_audit.models.digests import sha256_of
+from repro_audit.models.loaded import LoadedModel
+from repro_audit.models.spec import ModelSpec
+from repro_audit.progress import Observer
+
+
+def load_python(spec: ModelSpec, *, observer: Observer) -> LoadedModel:
+    """Import the module, call the factory, check what it returns.
+
+    The factory takes no arguments and returns an ``nn.Module`` in evaluation mode, or that and a dict of its
+    forward's keyword arguments, all tensors.
+
+    Raises:
+        UsageError: no such module or factory, the factory failed, or it returned something else.
+        InconclusiveError: the module is in training mode, or a weight lies outside the contract.
+    """
+    observer.stage("Making the model")
+    made = _call(spec)
+    module, inputs = made if isinstance(made, tuple) and len(made) == 2 else (made, None)
+    if not isinstance(module, torch.nn.Module):
+        raise UsageError(
+            f"{spec.name} returned {type(module).__name__}",
+            hint="return an nn.Module, or (nn.Module, inputs)",
+        )
+    training = next((path or "the model" for path, child in module.named_modules() if child.training), None)
+    if training is not None:
+        raise InconclusiveError(
+            f"{spec.name}: {training} is in training mode", hint="call .eval() on the model in the factory"
+        )
+    tensors = digest_tensors(module, observer)
+    module.requires_grad_(False)
+    return LoadedModel(
+        kind="python",
+        name=spec.name,
+        module=module,
+        tensors=tensors,
+        config_digest=_structure(module),
+        root=sha256_of([[t.name, t.dtype, list(t.shape), t.digest] for t in tensors]),
+        tied=named_tensors(module)[1],
+        example_inputs=_inputs(spec, inputs),
+    )
+
+
+def _call(spec: ModelSpec) -> object:
+    with _working_directory_importable():
+        try:
+            namespace = importlib.import_module(spec.module)
+        except ImportError as error:
+            raise UsageError(
+                f"cannot import {spec.module} ({error})", hint="run where it can be imported, or install it"
+            ) from error
+        factory = getattr(namespace, spec.factory, None)
+        if not callable(factory):
+            raise UsageError(
+                f"{spec.module} has no function {spec.factory}", hint="check the name after the colon"
+            )
+        made: object = factory()
+    return made
+
+
+@contextmanager
+def _working_directory_importable() -> Iterator[None]:
+    """A console script does not look in the working directory; ``python -m`` does, and so do we."""
+    here = os.getcwd()
+    sys.path.insert(0, here)
+    try:
+        yield
+    finally:
+        sys.path.remove(here)
+
+
+def _inputs(spec: ModelSpec, inputs: object) -> dict[str, torch.Tensor] | None:
+    if inputs is None:
+        return None
+    if not isinstance(inputs, Mapping):
+        raise UsageError(
+            f"{spec.name} returned inputs that are no dict", hint="return (module, {name: tensor})"
+        )
+    for key, value in inputs.items():
+        if not (isinstance(key, str) and isinstance(value, torch.Tensor)):
+            raise UsageError(
+                f"{spec.name}: input {key!r} is not a tensor", hint="return (module, {name: tensor})"
+            )
+    return dict(inputs)
+
+
+def _structure(module: torch.nn.Module) -> str:
+    """A Python model's config: its modules' paths, classes and settings, as torch prints them."""
+    return sha256_of(
+        [[path, type(child).__qualname__, child.extra_repr()] for path, child in module.named_modules()]
+    )
