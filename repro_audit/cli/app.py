@@ -20,7 +20,7 @@ import typer
 
 from repro_audit.cli.config import env_name, load_config, unknown_environment
 from repro_audit.cli.output import COLORS, FORMATS, TOGGLES, Outputs, choice, parse_reports
-from repro_audit.errors import ReproAuditError, UsageError
+from repro_audit.errors import ReproAuditError
 from repro_audit.verdict import Finding, Result, Verdict
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ def _common_parameters(*, dry_run: bool) -> list[inspect.Parameter]:
         parameter(
             "report", Annotated[list[str], option("--report", metavar="FMT=PATH", help="One more report.")], []
         ),
-        parameter("force", Annotated[bool, flag_only("--force", help="Replace files that exist.")], False),
+        parameter("force", Annotated[bool, flag_only("--force", "--overwrite", help="Replace files that exist.")], False),
         parameter(
             "config",
             Annotated[
@@ -279,8 +279,3 @@ def _traceback(error: BaseException) -> None:
 def complain(sentence: str) -> None:
     """The one sentence on stderr."""
     sys.stderr.write(f"repro-audit: {' '.join(sentence.split())}\n")
-
-
-def usage(message: str, *, hint: str = "") -> UsageError:
-    """A usage error to raise."""
-    return UsageError(message, hint=hint)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from repro_audit.errors import UsageError
+from repro_audit.manifest.files import require_writable, write_file
 from repro_audit.verdict import Result
 
 if TYPE_CHECKING:
@@ -25,23 +25,6 @@ def choice(name: str, value: str, known: Sequence[str]) -> str:
     if value not in known:
         raise UsageError(f"{name} {value!r} does not exist", hint=f"choose one of {', '.join(known)}")
     return value
-
-
-def check_writable(path: Path, *, force: bool) -> None:
-    """Refuse, before any work, a path that cannot be written or would overwrite something.
-
-    Raises:
-        UsageError: the folder is missing or not writable, the path is a folder, or it exists and not ``force``.
-    """
-    folder = path.parent
-    if not folder.is_dir():
-        raise UsageError(f"the folder of {path} does not exist", hint="create it or name another path")
-    if path.is_dir():
-        raise UsageError(f"{path} is a folder", hint="name a file")
-    if path.exists() and not force:
-        raise UsageError(f"{path} exists", hint="name another path or pass --force to replace it")
-    if not os.access(folder, os.W_OK | os.X_OK):
-        raise UsageError(f"the folder of {path} is not writable", hint="name another path")
 
 
 @dataclass(frozen=True)
@@ -63,9 +46,12 @@ class Outputs:
     force: bool = False
 
     def check(self) -> None:
-        """Refuse unwritable report paths before any work is done."""
-        for path in [*([self.path] if self.path else []), *(path for _, path in self.reports)]:
-            check_writable(path, force=self.force)
+        """Refuse, before any work is done, report paths that cannot be written or would replace something."""
+        paths = [*([self.path] if self.path else []), *(path for _, path in self.reports)]
+        if len(set(paths)) < len(paths):
+            raise UsageError("two reports have the same path", hint="give each its own")
+        for path in paths:
+            require_writable(path, overwrite=self.force)
 
     @property
     def wants_data(self) -> bool:
@@ -114,9 +100,7 @@ def parse_reports(values: Sequence[str]) -> tuple[tuple[str, Path], ...]:
 
 def write_text(path: Path, text: str, *, force: bool) -> None:
     """Write a whole file: a temporary name beside it, then a rename."""
-    from repro_audit.manifest.files import write_bytes
-
-    write_bytes(path, text.encode("utf-8"), force=force)
+    write_file(path, text.encode("utf-8"), overwrite=force)
 
 
 def stderr_console(color: str) -> Console:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from repro_audit.verdict import Verdict
+
 
 @dataclass(frozen=True)
 class Explanation:
@@ -14,16 +16,28 @@ class Explanation:
         title: a few words.
         meaning: what was found, and what it does and does not show.
         remedy: what to do next.
+        verdict: what this finding makes of a verification; None if it decides nothing.
     """
 
     code: str
     title: str
     meaning: str
     remedy: str
+    verdict: Verdict | None = None
 
 
 def _table(*rows: tuple[str, str, str, str]) -> dict[str, Explanation]:
-    return {code: Explanation(code, title, meaning, remedy) for code, title, meaning, remedy in rows}
+    return {row[0]: Explanation(*row, verdict=_VERDICTS.get(row[0])) for row in rows}
+
+
+_VERDICTS = {
+    **dict.fromkeys(("RA101", "RA102", "RA201", "RA202", "RA207", "RA306"), Verdict.UNTRUSTED),
+    "RA104": Verdict.POLICY,
+    **dict.fromkeys(("RA204", "RA205", "RA206"), Verdict.DIVERGED),
+    **dict.fromkeys(("RA301", "RA302", "RA303", "RA304"), Verdict.DIVERGED),
+    **dict.fromkeys(("RA401", "RA402", "RA403", "RA404", "RA405", "RA406", "RA407", "RA408"), Verdict.DIVERGED),
+    **dict.fromkeys(("RA501", "RA503"), Verdict.INCONCLUSIVE),
+}
 
 
 #: Every code that a finding can carry. 0 refusals, 1 trust, 2 structure, 3 model and inputs, 4 rerun, 5 machine.
@@ -207,5 +221,12 @@ CODES = _table(
         "what this machine has",
         "A fact about this machine or its software; a claim, never compared.",
         "Nothing to do.",
+    ),
+    (
+        "RA503",
+        "a cache row of this machine changed",
+        "During the rerun a key or value row read back other than it was written: this machine's memory or code is "
+        "at fault, so its rerun decides nothing.",
+        "Run repro-audit doctor and suspect the memory of this machine.",
     ),
 )

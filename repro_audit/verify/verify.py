@@ -1,0 +1,371 @@
+"""Rerun a recorded run and say whether the bits are the same, and where they first are not.
+
+Order: envelope and trust, schema, trace hash, model identity, known-answer test of this machine, rerun, required
+points, row digests, scalars, buffers and constants, tokens, text. Nothing is imported, downloaded or loaded on
+behalf of a manifest that nobody trusted vouches for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from repro_audit.errors import UntrustedError, UsageError
+from repro_audit.manifest.dsse import MAX_ENVELOPE, Opened, open_envelope
+from repro_audit.manifest.files import MANIFEST_SUFFIX, read_bounded, trace_path
+from repro_audit.manifest.keys import TrustedKey
+from repro_audit.manifest.parse import parse_manifest
+from repro_audit.manifest.private import read_inputs
+from repro_audit.manifest.types import Manifest
+from repro_audit.progress import Observer
+from repro_audit.trace.record import Digests, Point, RunRecord
+from repro_audit.trace.tracefile import open_trace
+from repro_audit.verdict import Finding, Result, Verdict
+from repro_audit.verify import environment, identity, known_answers
+from repro_audit.verify.compare import Comparison, compare_sequence, match_points, whole_points
+from repro_audit.verify.grade import Grade, device_of, grade
+from repro_audit.verify.judge import heat_map, origin_findings, verdict_of, worst_first
+from repro_audit.verify.origins import find_origins
+
+if TYPE_CHECKING:
+    from repro_audit.models.loaded import LoadedModel
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the verifier was asked and allowed to do.
+
+    Attributes:
+        manifest: the envelope's file.
+        model: MODEL as typed, or None: the packaged demo or a local hub-cache revision, whose digests must match.
+        trusted: keys that may vouch.
+        allow_untrusted: compare bits although nobody trusted vouches.
+        trace: the trace file, or None for the one beside the manifest, if there is one.
+        inputs: the inputs of a private run.
+        challenge: the nonce that the manifest must hold (lower-case hex).
+        device: as resolved.
+        online: may download the model that the command line names.
+        batch_size, prefill_chunk: schedule of the rerun; 0 for the recorder's.
+    """
+
+    manifest: Path
+    model: str | None = None
+    trusted: tuple[TrustedKey, ...] = ()
+    allow_untrusted: bool = False
+    trace: Path | None = None
+    inputs: Path | None = None
+    challenge: str | None = None
+    device: str = "cpu"
+    online: bool = False
+    batch_size: int = 0
+    prefill_chunk: int = 0
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A manifest that was opened: what is claimed, who vouches, and the tokens if they were private.
+
+    Attributes:
+        opened: the envelope.
+        manifest: the parsed payload.
+        prompts, generated, texts: per sequence; from the inputs file where the manifest withholds them.
+        salt: of a private run.
+        trace: per sequence, recorded point index -> row digests; None without a trace file.
+    """
+
+    opened: Opened
+    manifest: Manifest
+    prompts: tuple[tuple[int, ...], ...]
+    generated: tuple[tuple[int, ...], ...]
+    texts: tuple[str | None, ...]
+    salt: bytes | None
+    trace: tuple[Mapping[int, Digests], ...] | None
+
+
+@dataclass(frozen=True)
+class Verification:
+    """The outcome, and what an attestation needs to know of it."""
+
+    result: Result
+    claim: Claim
+    grade: Grade
+
+
+def open_claim(options: Options) -> Claim:
+    """Everything that can be said before a model is touched.
+
+    Raises:
+        UntrustedError: no trusted signature, malformed, contradictory, or the trace is another one.
+        UsageError: unreadable files, or inputs that are missing or not asked for.
+    """
+    opened = open_envelope(
+        read_bounded(options.manifest, MAX_ENVELOPE, "manifest"),
+        options.trusted,
+        allow_untrusted=options.allow_untrusted,
+    )
+    manifest = parse_manifest(opened.payload)
+    if manifest.privacy is None:
+        if options.inputs is not None:
+            raise UsageError("the inputs of this manifest are not private", hint="leave --inputs out")
+        prompts = tuple(sequence.prompt or () for sequence in manifest.sequences)
+        generated = tuple(sequence.generated or () for sequence in manifest.sequences)
+        texts = tuple(sequence.text for sequence in manifest.sequences)
+        salt = None
+    else:
+        if options.inputs is None:
+            raise UsageError("the inputs of this manifest are private", hint="pass --inputs NAME.inputs.json")
+        private = read_inputs(options.inputs, manifest)
+        prompts = tuple(sequence.prompt for sequence in private.sequences)
+        generated = tuple(sequence.generated for sequence in private.sequences)
+        texts = tuple(sequence.text for sequence in private.sequences)
+        salt = private.salt
+    return Claim(opened, manifest, prompts, generated, texts, salt, _open_trace(options, manifest))
+
+
+def _open_trace(options: Options, manifest: Manifest) -> tuple[Mapping[int, Digests], ...] | None:
+    path = options.trace
+    if path is None:
+        if not options.manifest.name.endswith(MANIFEST_SUFFIX):
+            return None
+        path = trace_path(options.manifest)
+        if not path.exists():
+            return None
+    with open_trace(path, manifest) as trace:
+        return tuple(
+            {point: rows.digests for point, rows in trace.rows(index).items()}
+            for index in range(len(manifest.sequences))
+        )
+
+
+def verify(options: Options, observer: Observer) -> Verification:
+    """Rerun and compare.
+
+    Raises:
+        UntrustedError: before anything was loaded.
+        InconclusiveError: not the model described, or something lies outside the contract.
+        UsageError: a file or argument is unusable.
+    """
+    observer.stage("signature, schema, trace")
+    claim = open_claim(options)
+    manifest = claim.manifest
+    findings: list[Finding] = []
+    if not claim.opened.signers:
+        findings.append(Finding("RA103", "nobody trusted vouches for this manifest", "trust"))
+    if options.challenge is not None and manifest.challenge != options.challenge:
+        held = f"holds {manifest.challenge}" if manifest.challenge else "holds none"
+        findings.append(Finding("RA104", f"the manifest {held}, not the challenge {options.challenge}", "trust"))
+
+    model = identity.load(options.model, manifest, options.online, observer)
+    weights, changed = identity.compare(model, manifest)
+    findings += weights
+
+    observer.stage("known-answer test of this machine")
+    failed = known_answers.failures()
+    findings += [
+        Finding("RA501", f"{name} gives wrong bits on this machine", "environment") for name in failed
+    ]
+    if failed:
+        return _conclude(options, claim, model, findings, {}, (), ())
+
+    required, rerun = _rerun(options, claim, model, observer)
+    observer.stage("compare rows")
+    if claim.trace is None:
+        findings.append(Finding("RA203", "no trace file: points are named, tokens are not", "note"))
+    structure, compared = _rows(claim, required, rerun)
+    findings += structure
+    derived, derived_changed = identity.compare_derived(manifest, rerun)
+    findings += derived
+    changed |= derived_changed
+    counts = {"rows identical": 0, "origins": 0, "inherited": 0}
+    maps = []
+    table = required if claim.trace is not None else whole_points(required)
+    for index, comparison in enumerate(compared):
+        found = find_origins(table, comparison.differs)
+        counts["rows identical"] += found.identical
+        counts["origins"] += len(found.origins)
+        counts["inherited"] += found.inherited
+        findings += origin_findings(
+            index, required, found, frozenset(changed), by_token=comparison.by_token,
+            token_text=_token_text(claim, model, index),
+        )  # fmt: skip
+        if found.origins:
+            positions = manifest.sequences[index].positions
+            maps.append((f"sequence {index}", heat_map(required, comparison, found, positions)))
+    if claim.trace is None:
+        counts = {f"points {name.removeprefix('rows ')}": count for name, count in counts.items()}
+    findings += _tokens(claim, rerun) + _texts(claim, model) + _cache(manifest, rerun)
+    return _conclude(options, claim, model, findings, counts, maps, changed)
+
+
+def _rerun(
+    options: Options, claim: Claim, model: LoadedModel, observer: Observer
+) -> tuple[tuple[Point, ...], RunRecord]:
+    """The verifier's own point table and one teacher-forced prefill per batch."""
+    from repro_audit import engine
+
+    manifest = claim.manifest
+    settings = replace(
+        manifest.settings,
+        device=options.device,
+        save_values=False,
+        batch_size=options.batch_size or manifest.settings.batch_size,
+        prefill_chunk=options.prefill_chunk or manifest.settings.prefill_chunk,
+    )
+    required = engine.required_points(model, settings.level)
+    sequences = [
+        engine.Replay(sequence.id, prompt, generated)
+        for sequence, prompt, generated in zip(manifest.sequences, claim.prompts, claim.generated, strict=True)
+    ]
+    return required, engine.replay(model, sequences, settings, observer=observer, row_salt=claim.salt)
+
+
+def _rows(
+    claim: Claim, required: Sequence[Point], rerun: RunRecord
+) -> tuple[list[Finding], list[Comparison]]:
+    manifest = claim.manifest
+    matched, findings = match_points(required, manifest.points)
+    compared = []
+    for index, (sequence, mine) in enumerate(zip(manifest.sequences, rerun.sequences, strict=True)):
+        trace = None if claim.trace is None else claim.trace[index]
+        comparison = compare_sequence(index, required, matched, manifest.points, sequence, trace, mine)
+        findings += comparison.findings
+        compared.append(comparison)
+    return findings, compared
+
+
+def _tokens(claim: Claim, rerun: RunRecord) -> list[Finding]:
+    """The first recorded token of each sequence that the sampler does not pick from the rerun's logits."""
+    findings = []
+    for index, (recorded, mine) in enumerate(zip(claim.generated, rerun.sequences, strict=True)):
+        for step, (claimed, picked) in enumerate(zip(recorded, mine.generated, strict=True)):
+            if claimed != picked:
+                position = len(claim.prompts[index]) + step
+                findings.append(
+                    Finding(
+                        "RA403",
+                        f"token {position} of sequence {index} is recorded as {claimed}, the sampler picks {picked}",
+                        "tokens",
+                        sequence=index,
+                        position=position,
+                    )
+                )
+                break
+    return findings
+
+
+def _texts(claim: Claim, model: LoadedModel) -> list[Finding]:
+    if model.tokenizer is None:
+        return []
+    return [
+        Finding("RA404", f"the text of sequence {index} is not what its tokens decode to", "tokens", sequence=index)
+        for index, (text, tokens) in enumerate(zip(claim.texts, claim.generated, strict=True))
+        if text is not None and model.decode(tokens) != text
+    ]
+
+
+def _cache(manifest: Manifest, rerun: RunRecord) -> list[Finding]:
+    recorded = [Finding("RA405", f"recorded: {fault}", "cache") for fault in manifest.cache_faults]
+    return recorded + [Finding("RA503", f"in the rerun: {fault}", "environment") for fault in rerun.cache_faults]
+
+
+class _TokenText:
+    """Position -> `` (' Paris')``, for messages."""
+
+    def __init__(self, model: LoadedModel, tokens: tuple[int, ...]) -> None:
+        self._model = model
+        self._tokens = tokens
+
+    def __call__(self, position: int) -> str:
+        if self._model.tokenizer is None or position >= len(self._tokens):
+            return ""
+        return f" ({ascii(self._model.decode(self._tokens[position : position + 1]))})"
+
+
+def _token_text(claim: Claim, model: LoadedModel, index: int) -> _TokenText:
+    return _TokenText(model, claim.prompts[index] + claim.generated[index])
+
+
+def _conclude(
+    options: Options,
+    claim: Claim,
+    model: LoadedModel,
+    findings: list[Finding],
+    counts: Mapping[str, int],
+    maps: Sequence[tuple[str, tuple[str, ...]]],
+    changed: Sequence[str] | set[str],
+) -> Verification:
+    manifest = claim.manifest
+    here = environment.collect()
+    theirs, mine = device_of(dict(manifest.environment)), device_of(here)
+    reached = grade(theirs, mine)
+    verdict = verdict_of(findings, Verdict.REPRODUCED)
+    settings = manifest.settings
+    tokens = sum(len(prompt) for prompt in claim.prompts), sum(len(drawn) for drawn in claim.generated)
+    facts = (
+        ("model", f"{manifest.model.name} (given here: {model.name})"),
+        ("recorded on", f"{theirs.text} - claimed"),
+        ("rerun on", f"{mine.text} - measured"),
+        ("evidence grade", reached.text),
+        ("trust", claim.opened.describe()),
+        ("profile", f"{settings.profile} v{manifest.profile_version}, activations {settings.activations}, "
+                    f"record {settings.level}"),
+        ("tokens", f"{len(manifest.sequences)} sequence(s), {tokens[0]} prompt + {tokens[1]} generated"),
+        ("run root", manifest.root),
+        ("manifest payload", manifest.payload_sha256),
+    )  # fmt: skip
+    ordered = worst_first(findings)
+    result = Result(
+        "verify",
+        verdict,
+        _summary(verdict, ordered, bool(changed)),
+        ordered,
+        facts,
+        tuple(counts.items()),
+        tuple(maps),
+        _next(options, verdict, ordered, settings.level),
+    )
+    return Verification(result, claim, reached)
+
+
+def _summary(verdict: Verdict, findings: tuple[Finding, ...], changed: bool) -> str:
+    if verdict is Verdict.REPRODUCED:
+        return "every recorded bit was computed again and is the same"
+    if verdict is Verdict.DIVERGED:
+        shown = next((f for f in findings if f.code in ("RA401", "RA402", "RA405", "RA406") and f.point), None)
+        if changed and shown is None:
+            return "the model given here has other weights; no recorded row shows it"
+        if shown is not None:
+            token = f" at token {shown.position}" if shown.position is not None else ""
+            why = "the model given here has other weights; they show first in" if changed else "bits first differ in"
+            return f"{why} {shown.point}{token} of sequence {shown.sequence}"
+    first = next((finding for finding in findings if finding.kind != "note"), None)
+    return first.message if first is not None else verdict.value.lower()
+
+
+def _next(options: Options, verdict: Verdict, findings: tuple[Finding, ...], level: str) -> str:
+    codes = {finding.code for finding in findings}
+    if verdict is Verdict.REPRODUCED:
+        trusted = "" if options.trusted else " (with --trusted-key)"
+        return f"repro-audit verify {options.manifest} --key KEY --attest OUT{trusted}, to say so under your name"
+    if "RA501" in codes:
+        return "repro-audit doctor"
+    if "RA301" in codes:
+        return f"repro-audit show {options.manifest}, for the revision that was recorded"
+    if verdict is Verdict.DIVERGED and level != "ops":
+        return "repro-audit run MODEL --record ops on the recorder's machine, to name the operator"
+    first = findings[0].code if findings else "RA000"
+    return f"repro-audit explain {first}"
+
+
+def require_attestable(verification: Verification) -> None:
+    """Refuse to attest to a record for which nobody trusted vouches.
+
+    Raises:
+        UntrustedError: trust was waived.
+    """
+    if not verification.claim.opened.signers:
+        raise UntrustedError(
+            "an attestation needs a manifest that a trusted key signed", hint="pass --trusted-key PUB"
+        )
