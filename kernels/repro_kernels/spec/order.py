@@ -64,5 +64,5 @@ def argsort(xs: Vector, descending: bool = False) -> list[int]:
 
 
 def topk(xs: Vector, k: int, largest: bool = True) -> list[int]:
-    """The first k indices of :func:`argsort`, greatest or least first; at the edge the lowest indices stay."""
+    """The first k indices of :func:`argsort`, best first; at the edge the lowest indices stay."""
     return argsort(xs, descending=largest)[:k]

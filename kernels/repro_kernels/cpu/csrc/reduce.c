@@ -1,0 +1,147 @@
+/* Sums by the segment rule, with what is built on one sum (mean, variance), and cumulative sums.
+ *
+ * A tensor is seen as [outer, n, inner] in C order; the middle axis is reduced. */
+#include "reduce.h"
+
+/* What is added: t = x, or t = RN(d * d) with d = RN(x - center). */
+enum { RK_PLAIN = 0, RK_DEVIATION = 1 };
+#define RK_COLUMNS 64
+
+static inline void rk_terms(float *t, int64_t n, int mode, float center) {
+    if (mode == RK_DEVIATION)
+        for (int64_t i = 0; i < n; ++i) {
+            const float d = t[i] - center;
+            t[i] = d * d;
+        }
+}
+
+/* RN(acc / divisor) if asked, then its square root if asked. */
+static inline float rk_finish(float acc, int divide, float divisor, int root) {
+    const float y = divide ? acc / divisor : acc;
+    return root ? __builtin_sqrtf(y) : y;
+}
+
+/* Rows of contiguous elements; a thread takes whole groups of rows. */
+static void reduce_rows(const void *x, int dtype, int64_t rows, int64_t n, int mode, const float *centers, float *sums) {
+    const int64_t group = rk_group(rows, n), groups = (rows + group - 1) / group;
+    const int64_t block = RK_CHAINS * RK_SEGMENT;
+#pragma omp parallel for schedule(static) if (rows * n > RK_SERIAL)
+    for (int64_t g = 0; g < groups; ++g) {
+        RK_FP_ENTER;
+        const int64_t first = g * group, count = rk_min64(group, rows - first);
+        float t[RK_GROUP * RK_CHAINS * RK_SEGMENT];
+        if (rk_segments(n) < RK_CHAINS) {
+            for (int64_t r = 0; r < count; ++r) {
+                float *row = t + r * rk_stride(n);
+                rk_row_load(row, rk_at(x, dtype, (first + r) * n), dtype, n);
+                rk_terms(row, n, mode, centers ? centers[first + r] : 0.0f);
+                rk_row_pad(row, n);
+            }
+            rk_sums(t, count, n, sums + first);
+        } else {
+            float acc = 0.0f, parts[RK_CHAINS];
+            for (int64_t i = 0; i < n; i += block) {
+                const int64_t m = rk_min64(block, n - i);
+                rk_row_load(t, rk_at(x, dtype, first * n + i), dtype, m);
+                rk_terms(t, m, mode, centers ? centers[first] : 0.0f);
+                rk_row_pad(t, m);
+                rk_chains(t, rk_segments(m), RK_SEGMENT, parts);
+                for (int64_t s = 0; s < rk_segments(m); ++s) acc += parts[s];
+            }
+            sums[first] = acc;
+        }
+        RK_FP_LEAVE;
+    }
+}
+
+/* One long row: the threads share its segments, whose partial sums are then added in order. */
+static int reduce_long_row(const void *x, int dtype, int64_t n, int mode, float center, float *sum) {
+    const int64_t segments = rk_segments(n), blocks = (segments + RK_CHAINS - 1) / RK_CHAINS;
+    const int64_t block = RK_CHAINS * RK_SEGMENT;
+    float *parts = malloc((size_t)segments * sizeof(float));
+    if (!parts) return 1;
+#pragma omp parallel for schedule(static)
+    for (int64_t b = 0; b < blocks; ++b) {
+        RK_FP_ENTER;
+        float t[RK_CHAINS * RK_SEGMENT];
+        const int64_t m = rk_min64(block, n - b * block);
+        rk_row_load(t, rk_at(x, dtype, b * block), dtype, m);
+        rk_terms(t, m, mode, center);
+        rk_row_pad(t, m);
+        rk_chains(t, rk_segments(m), RK_SEGMENT, parts + b * RK_CHAINS);
+        RK_FP_LEAVE;
+    }
+    float acc = 0.0f;
+    for (int64_t s = 0; s < segments; ++s) acc += parts[s];
+    free(parts);
+    *sum = acc;
+    return 0;
+}
+
+/* inner > 1: neighbouring columns in the lanes of a vector, each with its own chain. */
+static void reduce_columns(const void *x, int dtype, int64_t outer, int64_t n, int64_t inner, int mode,
+                           const float *centers, float *sums) {
+    const int64_t blocks = (inner + RK_COLUMNS - 1) / RK_COLUMNS;
+#pragma omp parallel for schedule(static) if (outer * n * inner > RK_SERIAL)
+    for (int64_t job = 0; job < outer * blocks; ++job) {
+        RK_FP_ENTER;
+        const int64_t o = job / blocks, column = job % blocks * RK_COLUMNS;
+        const int64_t width = rk_min64(RK_COLUMNS, inner - column);
+        float t[RK_COLUMNS] = {0}, p[RK_COLUMNS], acc[RK_COLUMNS] = {0}, center[RK_COLUMNS] = {0};
+        if (centers) memcpy(center, centers + o * inner + column, (size_t)width * sizeof(float));
+        for (int64_t k = 0; k < n;) {
+            const int64_t end = rk_min64(n, k + RK_SEGMENT);
+            memset(p, 0, sizeof p);
+            for (; k < end; ++k) {
+                rk_row_load(t, rk_at(x, dtype, (o * n + k) * inner + column), dtype, width);
+                if (mode == RK_DEVIATION)
+                    for (int64_t j = 0; j < RK_COLUMNS; ++j) {
+                        const float d = t[j] - center[j];
+                        t[j] = d * d;
+                    }
+                for (int64_t j = 0; j < RK_COLUMNS; ++j) p[j] += t[j];
+            }
+            for (int64_t j = 0; j < RK_COLUMNS; ++j) acc[j] += p[j];
+        }
+        memcpy(sums + o * inner + column, acc, (size_t)width * sizeof(float));
+        RK_FP_LEAVE;
+    }
+}
+
+/* x [outer, n, inner] -> out [outer, inner]; sums is scratch of as many floats (out itself, if that is float32).
+ * Returns 0, or 1 without memory. */
+RK_EXPORT int RK_NAME(reduce)(const void *x, int dtype, int64_t outer, int64_t n, int64_t inner, int mode,
+                              const float *centers, int divide, float divisor, int root, float *sums, void *out,
+                              int out_dtype) {
+    RK_FP_ENTER;
+    int failed = 0;
+    if (inner > 1) reduce_columns(x, dtype, outer, n, inner, mode, centers, sums);
+    else if (outer < 4 && n > RK_SERIAL)
+        for (int64_t o = 0; o < outer && !failed; ++o)
+            failed = reduce_long_row(rk_at(x, dtype, o * n), dtype, n, mode, centers ? centers[o] : 0.0f, sums + o);
+    else reduce_rows(x, dtype, outer, n, mode, centers, sums);
+    if (!failed)
+        for (int64_t i = 0; i < outer * inner; ++i)
+            rk_store(out, out_dtype, i, rk_finish(sums[i], divide, divisor, root));
+    RK_FP_LEAVE;
+    return failed;
+}
+
+/* Running sums from +0 along the middle axis, kept in float32; each is rounded to out's type. */
+RK_EXPORT void RK_NAME(cumsum)(const void *x, int dtype, int64_t outer, int64_t n, int64_t inner, void *out,
+                               int out_dtype) {
+    const int64_t blocks = (inner + RK_COLUMNS - 1) / RK_COLUMNS;
+#pragma omp parallel for schedule(static) if (outer * n * inner > RK_SERIAL)
+    for (int64_t job = 0; job < outer * blocks; ++job) {
+        RK_FP_ENTER;
+        const int64_t o = job / blocks, column = job % blocks * RK_COLUMNS;
+        const int64_t width = rk_min64(RK_COLUMNS, inner - column);
+        float c[RK_COLUMNS] = {0};
+        for (int64_t k = 0; k < n; ++k)
+            for (int64_t j = 0, i = (o * n + k) * inner + column; j < width; ++j, ++i) {
+                c[j] += rk_load(x, dtype, i);
+                rk_store(out, out_dtype, i, c[j]);
+            }
+        RK_FP_LEAVE;
+    }
+}

@@ -1,0 +1,106 @@
+/* Normalisations: rows of n elements share mean and variance (layer, group, RMS); batch norm reads them.
+ *
+ * Everything inside is float32; the result is rounded to out's type once, at the end. */
+#include "reduce.h"
+#include "elementary.h"
+
+/* v[i] = RN(v[i] * w[i / run]), or RN(v[i] + w[i / run]). */
+static inline void rk_row_affine(float *restrict v, const void *w, int dtype, int64_t n, int64_t run, int adds) {
+    if (run == 1 && adds) {
+        if (dtype == RK_F32) for (int64_t i = 0; i < n; ++i) v[i] += ((const float *)w)[i];
+        else if (dtype == RK_BF16) for (int64_t i = 0; i < n; ++i) v[i] += rk_from_bf16(((const uint16_t *)w)[i]);
+        else for (int64_t i = 0; i < n; ++i) v[i] += rk_from_f16(((const uint16_t *)w)[i]);
+    } else if (run == 1) {
+        if (dtype == RK_F32) for (int64_t i = 0; i < n; ++i) v[i] *= ((const float *)w)[i];
+        else if (dtype == RK_BF16) for (int64_t i = 0; i < n; ++i) v[i] *= rk_from_bf16(((const uint16_t *)w)[i]);
+        else for (int64_t i = 0; i < n; ++i) v[i] *= rk_from_f16(((const uint16_t *)w)[i]);
+    } else {
+        for (int64_t c = 0; c < n / run; ++c) {
+            const float f = rk_load(w, dtype, c);
+            for (int64_t i = c * run; i < (c + 1) * run; ++i) v[i] = adds ? v[i] + f : v[i] * f;
+        }
+    }
+}
+
+static inline void rk_row_squares(float *restrict t, const float *restrict v, int64_t n) {
+    for (int64_t i = 0; i < n; ++i) t[i] = v[i] * v[i];
+}
+
+/* Normalises `rows` rows in scratch memory: v holds the elements, t is free. */
+static inline void rk_normalise(float *v, float *t, int64_t rows, int64_t n, float eps, int centre) {
+    const int64_t stride = rk_stride(n);
+    float sums[RK_GROUP];
+    if (centre) {
+        rk_sums(v, rows, n, sums);
+        for (int64_t r = 0; r < rows; ++r) {
+            const float mean = sums[r] / (float)n;
+            for (int64_t i = r * stride; i < r * stride + n; ++i) v[i] -= mean;
+        }
+    }
+    for (int64_t r = 0; r < rows; ++r) {
+        rk_row_squares(t + r * stride, v + r * stride, n);
+        rk_row_pad(t + r * stride, n);
+    }
+    rk_sums(t, rows, n, sums);
+    for (int64_t r = 0; r < rows; ++r) {
+        const float inverse = rk_rsqrtf(sums[r] / (float)n + eps);
+        for (int64_t i = r * stride; i < r * stride + n; ++i) v[i] *= inverse;
+    }
+}
+
+/* x [rows, n] -> out [rows, n]. Row r uses w and b (either may be NULL) at slice r % slices, n / run factors long, each
+ * for `run` neighbouring elements. centre: subtract the mean (layer, group norm) or not (RMS norm).
+ * Returns 0, or 1 without memory. */
+RK_EXPORT int RK_NAME(norm)(const void *x, int dtype, int64_t rows, int64_t n, float eps, int centre, const void *w,
+                            int w_dtype, const void *b, int b_dtype, int64_t slices, int64_t run, void *out,
+                            int out_dtype) {
+    const int64_t group = rk_group(rows, n), groups = (rows + group - 1) / group, stride = rk_stride(n);
+    int failed = 0;
+#pragma omp parallel if (rows * n > RK_SERIAL) reduction(| : failed)
+    {
+        RK_FP_ENTER;
+        float near[4096], *scratch = near;
+        if (2 * group * stride > 4096) scratch = malloc((size_t)(2 * group * stride) * sizeof(float));
+        if (!scratch) failed = 1;
+#pragma omp for schedule(static)
+        for (int64_t g = 0; g < groups; ++g) {
+            if (!scratch) continue;
+            const int64_t first = g * group, count = rk_min64(group, rows - first);
+            float *v = scratch, *t = scratch + group * stride;
+            for (int64_t r = 0; r < count; ++r) {
+                rk_row_load(v + r * stride, rk_at(x, dtype, (first + r) * n), dtype, n);
+                rk_row_pad(v + r * stride, n);
+            }
+            rk_normalise(v, t, count, n, eps, centre);
+            for (int64_t r = 0; r < count; ++r) {
+                const int64_t slice = (first + r) % slices * (n / run);
+                float *row = v + r * stride;
+                if (w) rk_row_affine(row, rk_at(w, w_dtype, slice), w_dtype, n, run, 0);
+                if (b) rk_row_affine(row, rk_at(b, b_dtype, slice), b_dtype, n, run, 1);
+                rk_row_store((void *)rk_at(out, out_dtype, (first + r) * n), out_dtype, row, n);
+            }
+        }
+        if (scratch != near) free(scratch);
+        RK_FP_LEAVE;
+    }
+    return failed;
+}
+
+/* Batch norm in evaluation mode: x [batch, channels, run], statistics, w and b (either may be NULL) per channel. */
+RK_EXPORT void RK_NAME(batch_norm)(const void *x, int dtype, int64_t batch, int64_t channels, int64_t run,
+                                   const float *mean, const float *variance, float eps, const float *w, const float *b,
+                                   void *out, int out_dtype) {
+#pragma omp parallel for schedule(static) if (batch * channels * run > RK_SERIAL)
+    for (int64_t row = 0; row < batch * channels; ++row) {
+        RK_FP_ENTER;
+        const int64_t c = row % channels;
+        const float m = mean[c], inverse = rk_rsqrtf(variance[c] + eps);
+        for (int64_t i = row * run; i < (row + 1) * run; ++i) {
+            float v = (rk_load(x, dtype, i) - m) * inverse;
+            if (w) v *= w[c];
+            if (b) v += b[c];
+            rk_store(out, out_dtype, i, v);
+        }
+        RK_FP_LEAVE;
+    }
+}

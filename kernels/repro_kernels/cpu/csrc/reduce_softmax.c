@@ -1,0 +1,101 @@
+/* Softmax and log-softmax of rows, and the draw of a token from one row of probabilities. */
+#include "reduce.h"
+#include "elementary.h"
+
+#define RK_KEY_INFINITY 0x7f800000
+
+/* The maximum of the allowed elements as a float: NaN if one is NaN, -inf if there is none. */
+static inline float row_maximum(const float *t, const uint8_t *allowed, int64_t n) {
+    int32_t best = ~RK_KEY_INFINITY;
+    if (allowed)
+        for (int64_t i = 0; i < n; ++i) {
+            const int32_t key = allowed[i] ? rk_key(t[i]) : ~RK_KEY_INFINITY;
+            best = key > best ? key : best;
+        }
+    else
+        for (int64_t i = 0; i < n; ++i) {
+            const int32_t key = rk_key(t[i]);
+            best = key > best ? key : best;
+        }
+    return rk_float((uint32_t)best ^ ((uint32_t)(best >> 31) >> 1)); /* the key is its own inverse */
+}
+
+/* x [rows, n] -> out [rows, n]; allowed is NULL or [rows, n], 0 where the entry is masked (softmax only).
+ * Returns 0, or 1 without memory. */
+RK_EXPORT int RK_NAME(softmax)(const void *x, int dtype, const uint8_t *allowed, int64_t rows, int64_t n,
+                               int logarithm, void *out, int out_dtype) {
+    const int64_t stride = rk_stride(n);
+    int failed = 0;
+#pragma omp parallel if (rows * n > RK_SERIAL / 8) reduction(| : failed)
+    {
+        RK_FP_ENTER;
+        float near[4096], *e = near;
+        if (2 * stride > 4096) e = malloc((size_t)(2 * stride) * sizeof(float));
+        if (!e) failed = 1;
+#pragma omp for schedule(static)
+        for (int64_t r = 0; r < rows; ++r) {
+            if (!e) continue;
+            float *t = e + stride, s;
+            const uint8_t *mask = allowed ? allowed + r * n : NULL;
+            rk_row_load(t, rk_at(x, dtype, r * n), dtype, n);
+            const float m = row_maximum(t, mask, n);
+            if (m == -__builtin_inff()) { /* nothing to normalise: +0, or -inf for logarithms, by definition */
+                const float y = logarithm ? m : 0.0f;
+                for (int64_t i = 0; i < n; ++i) t[i] = y;
+            } else {
+                for (int64_t i = 0; i < n; ++i) t[i] -= m;
+                rk_exp_array(t, e, n);
+                if (mask) for (int64_t i = 0; i < n; ++i) e[i] = mask[i] ? e[i] : 0.0f;
+                rk_row_pad(e, n);
+                rk_sums(e, 1, n, &s);
+                if (logarithm) {
+                    const float log_s = rk_logf(s);
+                    for (int64_t i = 0; i < n; ++i) t[i] -= log_s;
+                } else {
+                    for (int64_t i = 0; i < n; ++i) t[i] = e[i] / s;
+                    if (mask) for (int64_t i = 0; i < n; ++i) t[i] = mask[i] ? t[i] : 0.0f; /* also beside a NaN */
+                }
+            }
+            rk_row_store((void *)rk_at(out, out_dtype, r * n), out_dtype, t, n);
+        }
+        if (e != near) free(e);
+        RK_FP_LEAVE;
+    }
+    return failed;
+}
+
+/* z = RN(logits / temperature). */
+RK_EXPORT void RK_NAME(scale_logits)(const float *logits, int64_t n, float temperature, float *z) {
+    RK_FP_ENTER;
+    for (int64_t i = 0; i < n; ++i) z[i] = logits[i] / temperature;
+    RK_FP_LEAVE;
+}
+
+/* How many of the leading elements of y, added in order from +0, are needed to reach p; n if they never do. */
+RK_EXPORT int64_t RK_NAME(prefix)(const float *y, int64_t n, float p) {
+    RK_FP_ENTER;
+    float c = 0.0f;
+    int64_t i = 0;
+    while (i < n) {
+        c += y[i++];
+        if (c >= p) break;
+    }
+    RK_FP_LEAVE;
+    return i;
+}
+
+/* The first index whose running sum of y exceeds RN(u * the whole sum); kept is NULL, or 0 for what counts +0. */
+RK_EXPORT int64_t RK_NAME(draw)(const float *y, const uint8_t *kept, int64_t n, float u) {
+    RK_FP_ENTER;
+    float c = 0.0f;
+    for (int64_t i = 0; i < n; ++i) c += kept && !kept[i] ? 0.0f : y[i];
+    const float threshold = u * c;
+    int64_t found = -1;
+    c = 0.0f;
+    for (int64_t i = 0; i < n && found < 0; ++i) {
+        c += kept && !kept[i] ? 0.0f : y[i];
+        if (c > threshold) found = i;
+    }
+    RK_FP_LEAVE;
+    return found;
+}

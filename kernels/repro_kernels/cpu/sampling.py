@@ -1,0 +1,106 @@
+"""Drawing tokens under profile ``fp32``: Philox4x32-10, temperature, top-k, top-p, greedy.
+
+The bit contract is ``repro_kernels.spec.sampling``, step by step. Tests:
+``tests/kernels/test_sampling.py``.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import math
+from typing import Any
+
+import torch
+
+from repro_kernels.cpu import native, order
+from repro_kernels.cpu.softmax import softmax
+from repro_kernels.errors import NonFiniteError, UnsupportedError
+from repro_kernels.spec.floats import rn32
+from repro_kernels.spec.philox import philox, uniform
+
+__all__ = ["philox", "sample"]
+
+_FIRST_LOOK = 1024
+
+
+@functools.cache
+def _functions() -> tuple[Any, Any, Any]:
+    pointer, size, real = ctypes.c_void_p, ctypes.c_int64, ctypes.c_float
+    scale, prefix, draw = native.fn("scale_logits"), native.fn("prefix"), native.fn("draw")
+    scale.argtypes, scale.restype = [pointer, size, real, pointer], None
+    prefix.argtypes, prefix.restype = [pointer, size, real], size
+    draw.argtypes, draw.restype = [pointer, pointer, size, real], size
+    return scale, prefix, draw
+
+
+def sample(
+    logits: torch.Tensor,
+    *,
+    temperature: float,
+    seed: int,
+    position: int,
+    sequence_id: int,
+    top_k: int = 0,
+    top_p: float = 1.0,
+) -> int:
+    """Pick a token from one row of logits.
+
+    Args:
+        logits: float32, bfloat16 or float16 [vocabulary], upcast exactly; -inf cannot be drawn.
+        temperature: >= 0; 0 is greedy (ties to the lowest id), draws nothing and ignores top-k and top-p.
+        seed: 64 bits, unsigned.
+        position: 0-based index of the token being drawn, from the sequence's first real token; 32 bits.
+        sequence_id: the sequence's recorded id, never its index in a batch; 64 bits, unsigned.
+        top_k: how many to keep, the lowest ids among equals at the edge; 0 keeps all.
+        top_p: in (0, 1]: keep the shortest prefix, by descending probability, whose sum reaches it.
+
+    Returns:
+        The token's id.
+
+    Raises:
+        NonFiniteError: a NaN logit; when drawing, +inf or nothing above -inf.
+        UnsupportedError: a temperature, top_k or top_p outside its range.
+        ValueError: logits are not one row of at least one element; seed, position or id too wide.
+    """
+    if logits.dim() != 1 or logits.numel() == 0:
+        raise ValueError(f"sample: logits have shape {tuple(logits.shape)}, not one row")
+    t, p = rn32(float(temperature)), rn32(float(top_p))
+    if not (math.isfinite(t) and t >= 0 and (t > 0 or temperature == 0)):
+        raise UnsupportedError(f"sampling at temperature {temperature}")
+    if top_k < 0 or not 0 < p <= 1:
+        raise UnsupportedError(f"sampling with top_k {top_k} and top_p {top_p}")
+    best = int(order.argmax(logits))
+    if bool(logits[best].isnan()):  # a NaN wins every maximum
+        raise NonFiniteError("logits")
+    if temperature == 0:
+        return best
+    scale, _, draw = _functions()
+    row, n = logits.to(torch.float32).contiguous(), logits.numel()
+    z = torch.empty(n, dtype=torch.float32)
+    scale(row.data_ptr(), n, t, z.data_ptr())
+    if not bool(z[best].isfinite()):  # division keeps the order, so the greatest stays greatest
+        raise NonFiniteError("logits / temperature")
+    kept = None
+    if 0 < top_k < n:
+        kept = torch.zeros(n, dtype=torch.bool)
+        kept[order.topk(z, top_k).indices] = True
+    y = softmax(z, 0, mask=kept)
+    if top_p < 1:
+        nucleus = torch.zeros(n, dtype=torch.bool)
+        nucleus[_nucleus(y, p)] = True
+        kept = nucleus if kept is None else kept & nucleus
+    u = uniform(seed, position, sequence_id)
+    return int(draw(y.data_ptr(), None if kept is None else kept.data_ptr(), n, u))
+
+
+def _nucleus(y: torch.Tensor, p: float) -> torch.Tensor:
+    """The ids of the shortest prefix whose running sum reaches p; looks at few first: they usually do."""
+    prefix = _functions()[1]
+    n = y.numel()
+    for looked in (min(n, _FIRST_LOOK), n):
+        values, ids = order.topk(y, looked)
+        count = prefix(values.contiguous().data_ptr(), looked, p)
+        if count < looked or looked == n:
+            break
+    return ids[:count]
