@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from mpmath import mp, mpf
+from mpmath import mp, mpf  # type: ignore[import-untyped]
 
 LIMBS = 5
 """64-bit limbs of a wide number in csrc/elementary_slow.c."""
@@ -54,7 +54,7 @@ def _quotient(function: Callable[[mpf], mpf], at_zero: mpf) -> Callable[[mpf], m
 
 
 def _scaled_erfc(t: mpf) -> mpf:
-    """(1 + 2x) exp(x^2) erfc(x) as a function of t = (x - 3.75) / (x + 3.75) (Shepherd and Laframboise, 1981)."""
+    """(1 + 2x) exp(x^2) erfc(x), t = (x - 3.75) / (x + 3.75) (Shepherd and Laframboise, 1981)."""
     x = mpf(15) / 4 * (1 + t) / (1 - t)
     return (1 + 2 * x) * mp.exp(x * x) * mp.erfc(x)
 
@@ -105,7 +105,7 @@ def scalars() -> dict[str, str]:
 
 
 def wide(value: mpf) -> str:
-    """A wide number of csrc/elementary_slow.c: {sign, exponent, limbs lowest first}, value = 0.limbs * 2^exponent."""
+    """A number of csrc/elementary_slow.c: {sign, exponent, limbs lowest first}, 0.limbs * 2^exponent."""
     _, exponent = mp.frexp(value)
     mantissa = int(mp.floor(mp.ldexp(value, 64 * LIMBS - exponent)))
     limbs = [(mantissa >> (64 * i)) & (2**64 - 1) for i in range(LIMBS)]

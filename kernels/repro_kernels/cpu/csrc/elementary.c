@@ -22,7 +22,8 @@ RK_UNARY(THUNK)
 #define COMPOSITE(name, ...)                                                                     \
     static void name(const float *x, float *y, int64_t n, const float *p) {                      \
         float t[CHUNK], u[CHUNK];                                                                \
-        (void)p, (void)t, (void)u;                                                               \
+        const float p0 = p[0], p1 = p[1], p2 = p[2]; /* y might alias them */                    \
+        (void)p0, (void)p1, (void)p2, (void)t, (void)u;                                          \
         for (; n > 0; x += CHUNK, y += CHUNK, n -= CHUNK) {                                      \
             int64_t count = n < CHUNK ? n : CHUNK;                                               \
             __VA_ARGS__                                                                          \
@@ -56,16 +57,16 @@ COMPOSITE(gelu_tanh,
 
 /* p = beta, threshold: x where x * beta > threshold, else log1p(exp(x * beta)) / beta */
 COMPOSITE(softplus,
-          EACH t[i] = x[i] * p[0];
+          EACH t[i] = x[i] * p0;
           rk_exp_array(t, u, count);
           rk_log1p_array(u, u, count);
-          EACH y[i] = rk_canonical(t[i] > p[1] ? x[i] : u[i] / p[0]);)
+          EACH y[i] = rk_canonical(t[i] > p1 ? x[i] : u[i] / p0);)
 
 /* p = alpha, scale, input_scale: (alpha * scale) * expm1(x * input_scale) where x <= 0, else x * scale */
 COMPOSITE(elu,
-          EACH t[i] = x[i] * p[2];
+          EACH t[i] = x[i] * p2;
           rk_expm1_array(t, t, count);
-          EACH y[i] = rk_canonical(x[i] <= 0.0f ? (p[0] * p[1]) * t[i] : x[i] * p[1]);)
+          EACH y[i] = rk_canonical(x[i] <= 0.0f ? (p0 * p1) * t[i] : x[i] * p1);)
 
 /* x * tanh(log1p(exp(x))) */
 COMPOSITE(mish,
@@ -94,16 +95,19 @@ COMPOSITE(hardswish,
           EACH y[i] = rk_canonical((x[i] * minimum(maximum(x[i] + 3.0f, 0.0f), 6.0f)) / 6.0f);)
 
 /* p = low, high: min(max(x, low), high) */
-COMPOSITE(hardtanh, EACH y[i] = rk_canonical(minimum(maximum(x[i], p[0]), p[1]));)
+COMPOSITE(hardtanh, EACH y[i] = rk_canonical(minimum(maximum(x[i], p0), p1));)
 
 /* max(x, 0) */
 COMPOSITE(relu, EACH y[i] = rk_canonical(maximum(x[i], 0.0f));)
 
 /* p = slope: x where x > 0, else x * slope */
-COMPOSITE(leaky_relu, EACH y[i] = rk_canonical(x[i] > 0.0f ? x[i] : x[i] * p[0]);)
+COMPOSITE(leaky_relu, EACH y[i] = rk_canonical(x[i] > 0.0f ? x[i] : x[i] * p0);)
+
+/* for conversions between the floating dtypes */
+COMPOSITE(identity, EACH y[i] = rk_canonical(x[i]);)
 
 /* p = divisor */
-COMPOSITE(div_scalar, EACH y[i] = rk_canonical(x[i] / p[0]);)
+COMPOSITE(div_scalar, EACH y[i] = rk_canonical(x[i] / p0);)
 
 /* p = exponent. The exponents below have an operation of their own whose result is the correctly rounded power. */
 static void pow_scalar(const float *x, float *y, int64_t n, const float *p) {
@@ -118,14 +122,16 @@ static void pow_scalar(const float *x, float *y, int64_t n, const float *p) {
         for (int64_t i = 0; i < n; i++)
             y[i] = rk_canonical(x[i] == -RK_INFINITY ? RK_INFINITY : __builtin_sqrtf(x[i]) + 0.0f);
     } else {
-        rk_pow_scalar_array(x, exponent, y, n);
+        float exponents[CHUNK];
+        for (int64_t i = 0; i < CHUNK; i++) exponents[i] = exponent;
+        for (; n > 0; x += CHUNK, y += CHUNK, n -= CHUNK) rk_pow_array(x, exponents, y, n < CHUNK ? n : CHUNK);
     }
 }
 
 #define ROW(name) name##_thunk,
 static const array_function FUNCTIONS[] = {
     RK_UNARY(ROW) sigmoid, silu, gelu, gelu_tanh, softplus, elu, mish, log_sigmoid, hardsigmoid, hardswish, hardtanh,
-    relu, leaky_relu, div_scalar, pow_scalar,
+    relu, leaky_relu, identity, div_scalar, pow_scalar,
 };
 
 static void run(array_function function, const float *parameters, const void *x, int x_dtype, void *y, int y_dtype,
@@ -153,13 +159,13 @@ static void run(array_function function, const float *parameters, const void *x,
 }
 
 /* y[i] = FUNCTIONS[number](x[i]) for n contiguous values; dtypes are RK_F32, RK_BF16, RK_F16; the parameters'
- * meaning is the function's. x == y is allowed when the dtypes are equal. */
-RK_EXPORT void RK_NAME(unary)(int number, const void *x, int x_dtype, void *y, int y_dtype, int64_t n, float p0,
-                              float p1, float p2) {
-    const float parameters[PARAMETERS] = {p0, p1, p2};
+ * meaning is the function's, each rounded to binary32 here. x == y is allowed when the dtypes are equal. */
+RK_EXPORT void RK_NAME(unary)(int number, const void *x, int x_dtype, void *y, int y_dtype, int64_t n, double p0,
+                              double p1, double p2) {
     array_function function = FUNCTIONS[number];
     if (n <= GRAIN) {
         RK_FP_ENTER;
+        const float parameters[PARAMETERS] = {(float)p0, (float)p1, (float)p2};
         run(function, parameters, x, x_dtype, y, y_dtype, 0, n);
         RK_FP_LEAVE;
         return;
@@ -168,6 +174,7 @@ RK_EXPORT void RK_NAME(unary)(int number, const void *x, int x_dtype, void *y, i
 #pragma omp parallel
     {
         RK_FP_ENTER;
+        const float parameters[PARAMETERS] = {(float)p0, (float)p1, (float)p2};
 #pragma omp for schedule(static)
         for (int64_t c = 0; c < chunks; c++) {
             int64_t end = (c + 1) * CHUNK;
@@ -177,13 +184,16 @@ RK_EXPORT void RK_NAME(unary)(int number, const void *x, int x_dtype, void *y, i
     }
 }
 
-/* z[i] = pow(x[i * x_step], y[i * y_step]), binary32, steps 0 or 1. */
-RK_EXPORT void RK_NAME(pow)(const float *x, int64_t x_step, const float *y, int64_t y_step, float *z, int64_t n) {
-#pragma omp parallel if (n > GRAIN / 4)
+/* z[i] = pow(x[i], y[i]), binary32 */
+RK_EXPORT void RK_NAME(pow)(const float *x, const float *y, float *z, int64_t n) {
+#pragma omp parallel if (n > GRAIN)
     {
         RK_FP_ENTER;
 #pragma omp for schedule(static)
-        for (int64_t i = 0; i < n; i++) z[i] = rk_powf(x[i * x_step], y[i * y_step]);
+        for (int64_t i = 0; i < (n + CHUNK - 1) / CHUNK; i++) {
+            int64_t start = i * CHUNK;
+            rk_pow_array(x + start, y + start, z + start, n - start < CHUNK ? n - start : CHUNK);
+        }
         RK_FP_LEAVE;
     }
 }

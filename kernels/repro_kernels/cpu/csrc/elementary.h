@@ -322,16 +322,17 @@ static inline __attribute__((unused)) float rk_powf(float x, float y) {
     return RK_NAME(pow_slow)(x, y);
 }
 
-static __attribute__((unused, noinline)) void rk_pow_scalar_array(const float *x, float exponent, float *y, int64_t n) {
-    for (int64_t start = 0; start < n; start += RK_BLOCK) {
+/* z[i] = x[i]^y[i]; z may be x or y */
+static __attribute__((unused, noinline)) void rk_pow_array(const float *x, const float *y, float *z, int64_t n) {
+    for (int64_t start = 0; start < n; start += RK_BLOCK, x += RK_BLOCK, y += RK_BLOCK, z += RK_BLOCK) {
         int count = n - start < RK_BLOCK ? (int)(n - start) : RK_BLOCK;
         float out[RK_BLOCK];
         uint32_t bad = 0;
         for (int i = 0; i < count; i++)
-            bad |= rk_round_test(rk_pow_core((double)x[start + i], (double)exponent), RK_MARGIN_POW, &out[i]);
+            bad |= rk_round_test(rk_pow_core((double)x[i], (double)y[i]), RK_MARGIN_POW, &out[i]);
         if (bad)
-            for (int i = 0; i < count; i++) out[i] = rk_powf(x[start + i], exponent);
-        memcpy(y + start, out, sizeof(float) * (size_t)count);
+            for (int i = 0; i < count; i++) out[i] = rk_powf(x[i], y[i]);
+        memcpy(z, out, sizeof(float) * (size_t)count);
     }
 }
 

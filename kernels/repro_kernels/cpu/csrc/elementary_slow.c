@@ -391,7 +391,7 @@ static wide w_asin(const wide *x) {
     return w_atan(&q);
 }
 
-/* 2/sqrt(pi) exp(-x^2) sum 2^n x^(2n+1) / (1 3 ... (2n+1)): positive terms, |x| < 16 */
+/* 2/sqrt(pi) exp(-x^2) sum 2^n x^(2n+1) / (1 3 ... (2n+1)): positive terms, |x| <= 12 */
 static wide w_erf(const wide *x) {
     wide square = mul(x, x), minus = negated(square), e = w_exp(&minus);
     wide sum = series(x, &square, two, odd), product = mul(&sum, &e);
@@ -499,12 +499,12 @@ float RK_NAME(elementary_slow)(int function, float x) {
         y.sign = negative;
         break;
     case RK_erf:
-        if (__builtin_fabsf(x) > 15) return negative ? -1.0f : 1.0f;
+        if (__builtin_fabsf(x) > 12) return negative ? -1.0f : 1.0f;
         if (x == 0) return x;
         y = w_erf(&w);
         break;
     case RK_erfc:
-        if (__builtin_fabsf(x) > 15) return negative ? 2.0f : 0.0f;
+        if (__builtin_fabsf(x) > 12) return negative ? 2.0f : 0.0f;
         if (x == 0) return 1.0f;
         y = w_erf(&w);
         y = sub(&one, &y);
@@ -517,9 +517,9 @@ float RK_NAME(elementary_slow)(int function, float x) {
         y = divide(&one, &y);
         break;
     case RK_sqrt:
-        return __builtin_sqrtf(x);
+        return rk_canonical(__builtin_sqrtf(x));
     default: /* RK_reciprocal */
-        return 1.0f / x;
+        return rk_canonical(1.0f / x);
     }
     return to_float(&y);
 }
