@@ -182,7 +182,7 @@ def build_manifest(
         settings: as resolved.
         trace: size and digest of the written trace.
         occasion: time, challenge, environment.
-        top2: whether the trace holds the two largest logits (never with private inputs: they show the tokens).
+        top2: whether the trace holds the two largest logits (never with private inputs: it shows the tokens).
         prompt_texts: text of each prompt, where there was one.
         chat: template and date, if a chat template made the prompts.
         private: the withheld inputs, or None.

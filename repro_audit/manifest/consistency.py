@@ -82,6 +82,8 @@ def _model(manifest: Manifest) -> None:
             raise _contradiction(
                 f"{module.covered} of {module.total} modules of kind {module.kind} are covered"
             )
+    if manifest.privacy is not None and (manifest.has_top2 or manifest.has_values or manifest.chat):
+        raise _contradiction("its inputs are private, and its trace or chat template shows them")
     if manifest.started_at > manifest.finished_at:
         raise _contradiction("it finished before it started")
 

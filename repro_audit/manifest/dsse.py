@@ -58,6 +58,14 @@ class Opened:
         return "none: signed, but by no trusted key" if self.signed else "none: unsigned"
 
 
+class InvalidSignatureError(UntrustedError):
+    """A signature claims a trusted key and does not fit: always refused."""
+
+
+class NoTrustError(UntrustedError):
+    """Unsigned, or signed by no trusted key: refused unless the user waives trust."""
+
+
 def pae(payload: bytes, payload_type: str = PAYLOAD_TYPE) -> bytes:
     """DSSE v1 pre-authentication encoding: the bytes that a signature covers."""
     kind = payload_type.encode()
@@ -85,7 +93,7 @@ def open_envelope(
         what: how to name the file in an error.
 
     Raises:
-        UntrustedError: malformed, an invalid signature, unsigned, or signed by no trusted key.
+        UntrustedError: malformed; :class:`InvalidSignatureError`; :class:`NoTrustError`.
     """
     node = Node(loads(data, what, limit=MAX_ENVELOPE, depth=4), what)
     parts = node.object(("payload", "payloadType", "signatures"))
@@ -103,14 +111,14 @@ def open_envelope(
         if not made_by:
             for key in keys:
                 if keyid in key.known_ids:
-                    raise UntrustedError(
-                        f"{what} has an invalid signature: it claims {key.name}, which did not sign these bytes",
+                    raise InvalidSignatureError(
+                        f"{what} has an invalid signature: it claims {key.name}, which signed other bytes",
                         hint="do not rely on it; ask for an intact copy",
                     )
             unknown += 1
             continue
         if keyid and keyid not in made_by[0].known_ids:
-            raise UntrustedError(
+            raise InvalidSignatureError(
                 f"{what} has a signature by {made_by[0].name} under another key's id",
                 hint="do not rely on it; ask for an intact copy",
             )
@@ -118,10 +126,10 @@ def open_envelope(
             signers.append(made_by[0])
     if not signers and not allow_untrusted:
         if not signatures:
-            raise UntrustedError(f"{what} is not signed", hint="ask for a signed one")
+            raise NoTrustError(f"{what} is not signed", hint="ask for a signed one")
         if not keys:
-            raise UntrustedError(f"{what} is signed, but no key is trusted", hint="pass --trusted-key PUB")
-        raise UntrustedError(
+            raise NoTrustError(f"{what} is signed, but no key is trusted", hint="pass --trusted-key PUB")
+        raise NoTrustError(
             f"{what} is signed by no trusted key", hint="name its signer's key with --trusted-key PUB"
         )
     return Opened(payload, tuple(signers), unknown, bool(signatures))

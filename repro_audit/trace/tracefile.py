@@ -51,8 +51,7 @@ class SequenceShape:
     spans: tuple[Span, ...]
 
 
-def values_name(sequence: int, point: int) -> str:
-    """Name of a point's values, in ``RunRecord.values`` and in the file."""
+def _values_name(sequence: int, point: int) -> str:
     return f"s{sequence}/v{point}"
 
 
@@ -76,7 +75,7 @@ def layout(
             for i, (spec, span) in enumerate(zip(points, sequence.spans, strict=True)):
                 heads = (spec.heads,) if spec.heads else ()
                 shape = (span.count, *heads, *spec.header.shape)
-                specs.append(TensorSpec(values_name(n, i), spec.header.dtype, shape))
+                specs.append(TensorSpec(_values_name(n, i), spec.header.dtype, shape))
     return tuple(specs)
 
 
@@ -111,8 +110,8 @@ def write_trace(
 
     Args:
         write: takes the next bytes, as ``PendingFile.write``.
-        record: the run; its row digests, and with ``values`` its ``values`` under :func:`values_name`: arrays
-            of the point's dtype (or unsigned integers of that width), shape [count, (kv_heads,) *row shape].
+        record: the run; its row digests, and with ``values`` its ``values``: ``s{sequence}/{point name}`` to
+            arrays of the point's dtype or integers of that width, [count, (kv_heads,) *row shape].
         points: the described point table.
         sequences: the described sequences.
         top2: whether to write the two largest logits.
@@ -151,7 +150,7 @@ def _tensors(
         elif kind == "top2":
             yield np.ascontiguousarray(record.sequences[n].top2, dtype="<u4").tobytes()
         else:
-            value = np.ascontiguousarray(record.values[spec.name])
+            value = np.ascontiguousarray(record.values[f"s{n}/{record.points[int(kind[1:])].name}"])
             yield value.astype(value.dtype.newbyteorder("<"), copy=False).tobytes()
 
 
@@ -214,7 +213,7 @@ class TraceFile:
         """A point's values as unsigned integers of the element's width, or None if the trace holds none."""
         if not self._manifest.has_values:
             return None
-        name = values_name(sequence, point)
+        name = _values_name(sequence, point)
         spec, _ = self._offsets[name]
         count = int(np.prod(spec.shape, dtype=np.int64))
         width = spec.nbytes // count if count else 1
