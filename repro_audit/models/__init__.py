@@ -1,4 +1,4 @@
-"""What a user can name, loaded: a module in evaluation mode whose weights are the file's, and its identity."""
+"""What a user can name, loaded: the module with the file's weights, and its identity."""
 
 from __future__ import annotations
 

@@ -1,13 +1,13 @@
 """Accounting for weights: each parameter is bit-equal to a file tensor, or an exact rearrangement of some.
 
-transformers loads; this module believes nothing of it. It runs after loading, restores what a cast changed, and
-refuses a parameter that no file tensor explains (it would be random), and a file tensor that neither a parameter
-nor the class's own rules explain.
+transformers loads; this module believes nothing of it. It runs after loading, restores what a cast changed,
+and refuses a parameter that no file tensor explains (it would be random), and a file tensor that neither a
+parameter nor the class's own rules explain.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import torch
@@ -32,7 +32,7 @@ class Account:
 def named_tensors(module: torch.nn.Module) -> tuple[dict[str, torch.Tensor], tuple[tuple[str, ...], ...]]:
     """Parameters and persistent buffers, tied ones under their first name, and the groups of tied names."""
     persistent = set(module.state_dict().keys())
-    every = {**dict(module.named_parameters(remove_duplicate=False))}
+    every: dict[str, torch.Tensor] = dict(module.named_parameters(remove_duplicate=False))
     every |= {k: v for k, v in module.named_buffers(remove_duplicate=False) if k in persistent}
     groups: dict[tuple[int, ...], list[str]] = {}
     for name, tensor in every.items():
@@ -51,7 +51,6 @@ def account(
     unexpected: set[str],
     base_prefix: str,
     cast_weights: bool,
-    describe: Callable[[str], str] = lambda key: key,
 ) -> Account:
     """Check every parameter and persistent buffer of a loaded module against the file's tensors.
 
@@ -64,7 +63,6 @@ def account(
         unexpected: keys that transformers could neither load nor ignore by its class's rules.
         base_prefix: the class's ``base_model_prefix``: a checkpoint of the inner model lacks it.
         cast_weights: keep casts.
-        describe: how errors call a key.
 
     Raises:
         InconclusiveError: naming the first parameter or tensor that is not explained.
@@ -83,12 +81,12 @@ def account(
         for key in keys[1:]:
             if not same_bits(tensors[keys[0]], tensors[key]):
                 raise InconclusiveError(
-                    f"{keys[0]} and {key} are one parameter in this model (tied) but differ in the checkpoint",
+                    f"{keys[0]} and {key} are one tied parameter in this model but differ in the checkpoint",
                     hint="set tie_word_embeddings to false in config.json if they are meant to differ",
                 )
         used.update(keys)
-        _match(name, tensor, keys[0], tensors[keys[0]], cast_weights, result)
-        if name not in aliases.get(name, (name,)) or keys[0] not in aliases.get(name, (name,)):
+        _match(name, tensor, keys[0], tensors[keys[0]], cast_weights=cast_weights, result=result)
+        if keys[0] not in aliases.get(name, (name,)):
             result.sources.append(Source(name, "rename", (keys[0],)))
     finder = _Finder({key: value for key, value in tensors.items() if key not in used})
     for name in pending:
@@ -103,7 +101,7 @@ def account(
     if strange:
         more = f" and {len(strange) - 1} more" if len(strange) > 1 else ""
         raise InconclusiveError(
-            f"the checkpoint holds {describe(strange[0])}{more}, which {type(module).__name__} has no place for",
+            f"the checkpoint holds {strange[0]}{more}, for which {type(module).__name__} has no place",
             hint=_WRONG,
         )
     result.ignored_keys = tuple(sorted(left))
@@ -121,7 +119,7 @@ def _same_name(names: tuple[str, ...], prefix: str, tensors: Mapping[str, torch.
 
 
 def _match(
-    name: str, tensor: torch.Tensor, key: str, value: torch.Tensor, cast_weights: bool, result: Account
+    name: str, tensor: torch.Tensor, key: str, value: torch.Tensor, *, cast_weights: bool, result: Account
 ) -> None:
     if same_bits(tensor, value):
         return
@@ -134,7 +132,7 @@ def _match(
         raise InconclusiveError(
             f"after loading, {name} ({dtype_name(tensor.dtype)}) does not hold the values of {key} "
             f"({dtype_name(value.dtype)})",
-            hint="this transformers version changes the weight while loading: report it, with the model's name",
+            hint="this transformers version changes weights while loading: please report it",
         )
     if cast_weights:
         result.cast_keys.append(name)
@@ -157,8 +155,8 @@ def _not_loaded(name: str, tensor: torch.Tensor, similar: list[str]) -> str:
 class _Finder:
     """Explains a parameter by value: which unused file tensors is it an exact rearrangement of?
 
-    By value and not by transformers' conversion tables: what is certified is that every element of the parameter
-    is a file element, whatever the tables say in this or that version.
+    By value and not by transformers' conversion tables: what is certified is that every element of the
+    parameter is a file element, whatever the tables say in this or that version.
     """
 
     def __init__(self, tensors: dict[str, torch.Tensor]) -> None:
@@ -169,7 +167,7 @@ class _Finder:
         return [key for key, value in self._tensors.items() if value.shape == tensor.shape]
 
     def explain(self, name: str, tensor: torch.Tensor) -> Source | None:
-        """The source of a parameter, or None; whole sources are used up, split ones stay for their other parts."""
+        """The source of a parameter, or None. Whole sources are used up, split ones stay for other parts."""
         if tensor.numel() == 0 or not self._tensors:
             return None
         if (whole := self._whole(name, tensor)) is not None:

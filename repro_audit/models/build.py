@@ -1,9 +1,9 @@
-"""From a config and named tensors to a transformers module in evaluation mode. Code from a model is never run."""
+"""From a config and named tensors to a transformers module. Code that comes with a model is never run."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -31,13 +31,14 @@ def model_class(config: PreTrainedConfig) -> type[PreTrainedModel]:
 
     names = getattr(config, "architectures", None) or []
     if not names:
-        mapping = transformers.MODEL_FOR_CAUSAL_LM_MAPPING
-        if type(config) not in mapping:
+        mapping: Any = transformers.MODEL_FOR_CAUSAL_LM_MAPPING
+        found: Any = mapping.get(type(config), None)
+        if not (isinstance(found, type) and issubclass(found, transformers.PreTrainedModel)):
             raise InconclusiveError(
                 f"the config names no architecture and {config.model_type} has no causal language model",
                 hint="name the class in config.json under architectures",
             )
-        return mapping[type(config)]  # type: ignore[no-any-return]
+        return found
     cls = getattr(transformers, str(names[0]), None)
     if not (isinstance(cls, type) and issubclass(cls, transformers.PreTrainedModel)):
         raise InconclusiveError(
@@ -57,7 +58,6 @@ def build(
     tensors: Mapping[str, torch.Tensor],
     *,
     cast_weights: bool = False,
-    describe: Callable[[str], str] = lambda key: key,
 ) -> tuple[PreTrainedModel, Account]:
     """Make the module and put the tensors into it, with their bits and dtypes.
 
@@ -67,7 +67,6 @@ def build(
         config: the model's configuration.
         tensors: the checkpoint's tensors by key.
         cast_weights: let transformers cast to the config's dtype, as it does by itself.
-        describe: how errors call a key.
 
     Raises:
         InconclusiveError: the class is unknown, or :func:`repro_audit.models.account.account` refuses.
@@ -86,7 +85,7 @@ def build(
         dtype = config.dtype
     try:
         with quiet_transformers():
-            module, info = cls.from_pretrained(
+            made: Any = cls.from_pretrained(
                 None,
                 config=config,
                 state_dict=dict(tensors),
@@ -97,15 +96,17 @@ def build(
             )
     except (RuntimeError, ValueError, ImportError, KeyError, AttributeError, TypeError) as error:
         raise InconclusiveError(
-            f"transformers cannot load {cls.__name__} ({_first_line(error)})",
+            f"transformers cannot load {cls.__name__} ({first_line(error)})",
             hint="the config and the weights may not belong together: fetch both again",
         ) from error
-    for key, found, wanted in sorted(info.get("mismatched_keys", ())):
+    module: PreTrainedModel = made[0]
+    info: dict[str, Any] = made[1]
+    for key, held, wanted in sorted(info.get("mismatched_keys", ())):
         raise InconclusiveError(
-            f"{describe(key)} has shape {list(found)} in the checkpoint where the config asks for {list(wanted)}",
+            f"{key} has shape {list(held)} in the checkpoint where the config asks for {list(wanted)}",
             hint="config.json and the weights belong to different models: fetch both again",
         )
-    module.eval()
+    module.train(False)
     module.requires_grad_(False)
     found = account(
         module,
@@ -113,7 +114,6 @@ def build(
         unexpected=set(info.get("unexpected_keys", ())),
         base_prefix=cls.base_model_prefix,
         cast_weights=cast_weights,
-        describe=describe,
     )
     return module, found
 
@@ -152,6 +152,7 @@ def context_length(config: PreTrainedConfig) -> int | None:
     return value if isinstance(value, int) and value > 0 else None
 
 
-def _first_line(error: BaseException) -> str:
+def first_line(error: BaseException) -> str:
+    """A library's message, cut to what fits in one sentence."""
     text = str(error).strip() or type(error).__name__
     return text.splitlines()[0][:300]

@@ -9,21 +9,24 @@ from __future__ import annotations
 import hashlib
 import json
 import sys
+from math import isnan
 from typing import Any
 
 import blake3
+import numpy as np
 import torch
 
 from repro_audit.errors import InconclusiveError
 from repro_audit.trace.digest import row_key
 from repro_audit.trace.record import RowHeader, TensorDigest
 
-_CHUNK = 1 << 22
-#: dtype -> (integer type of the same width, mask of the exponent bits)
-_FLOAT_BITS = {
-    torch.float32: (torch.int32, 0x7F800000),
-    torch.bfloat16: (torch.int16, 0x7F80),
-    torch.float16: (torch.int16, 0x7C00),
+#: Elements looked at together: what fits the cache.
+_CHUNK = 1 << 16
+#: dtype -> (unsigned view, mask of all bits but the sign, magnitude of Inf)
+_FLOAT_BITS: dict[torch.dtype, tuple[type[np.unsignedinteger[Any]], int, int]] = {
+    torch.float32: (np.uint32, 0x7FFFFFFF, 0x7F800000),
+    torch.bfloat16: (np.uint16, 0x7FFF, 0x7F80),
+    torch.float16: (np.uint16, 0x7FFF, 0x7C00),
 }
 
 if sys.byteorder != "little":
@@ -48,11 +51,12 @@ def sha256_of(value: Any) -> str:
 def tensor_bytes(tensor: torch.Tensor) -> memoryview:
     """The elements' bytes in logical C order; a view when the tensor is contiguous, else of a copy."""
     flat = tensor.detach().contiguous().reshape(-1)
-    return memoryview(flat.view(torch.uint8).numpy())
+    data: Any = flat.view(torch.uint8).numpy()
+    return memoryview(data)
 
 
 def tensor_digest(name: str, tensor: torch.Tensor) -> TensorDigest:
-    """Typed digest of one tensor of any dtype and shape. The tensor must hold no NaN (see :func:`first_bad`)."""
+    """Typed digest of one tensor of any dtype and shape, free of NaN (see :func:`first_bad`)."""
     dtype, shape = dtype_name(tensor.dtype), tuple(tensor.shape)
     hasher = blake3.blake3(key=row_key(RowHeader(dtype, shape)), max_threads=blake3.blake3.AUTO)
     hasher.update(tensor_bytes(tensor))
@@ -60,28 +64,32 @@ def tensor_digest(name: str, tensor: torch.Tensor) -> TensorDigest:
 
 
 def same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
-    """Whether two tensors have the same dtype, shape and bits (+0 and -0 differ, equal NaN patterns do not)."""
+    """Whether two tensors have the same dtype, shape and bits (+0 and -0 differ, equal NaNs do not)."""
     if a.dtype != b.dtype or a.shape != b.shape:
         return False
     if a.data_ptr() == b.data_ptr() and a.stride() == b.stride():
         return True
-    integer = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[a.element_size()]
-    left, right = (t.detach().contiguous().reshape(-1).view(integer) for t in (a, b))
-    return all(torch.equal(x, y) for x, y in zip(left.split(_CHUNK), right.split(_CHUNK), strict=True))
+    left, right = (np.frombuffer(tensor_bytes(t), dtype=np.uint8) for t in (a, b))
+    step = _CHUNK * 4
+    return all(
+        np.array_equal(left[start : start + step], right[start : start + step])
+        for start in range(0, left.size, step)
+    )
 
 
 def first_bad(tensor: torch.Tensor, *, nan_only: bool = False) -> int | None:
-    """Flat index, in logical C order, of the first NaN or (unless ``nan_only``) Inf; None if there is none."""
+    """Flat index, in logical C order, of the first NaN or (unless ``nan_only``) Inf; None without one."""
     if tensor.dtype not in _FLOAT_BITS:
         return None
-    integer, exponent = _FLOAT_BITS[tensor.dtype]
-    magnitude = torch.iinfo(integer).max
-    flat = tensor.detach().contiguous().reshape(-1).view(integer)
-    for start, piece in enumerate(flat.split(_CHUNK)):
-        bits = piece.bitwise_and(magnitude)
-        bad = bits > exponent if nan_only else bits >= exponent
-        if bool(bad.any()):
-            return start * _CHUNK + int(bad.to(torch.uint8).argmax())
+    unsigned, magnitude, infinity = _FLOAT_BITS[tensor.dtype]
+    flat = np.frombuffer(tensor_bytes(tensor), dtype=unsigned)
+    bits = np.empty(min(_CHUNK, flat.size), dtype=unsigned)
+    worst = infinity + 1 if nan_only else infinity
+    for start in range(0, flat.size, _CHUNK):
+        piece = flat[start : start + _CHUNK]
+        masked = np.bitwise_and(piece, unsigned(magnitude), out=bits[: piece.size])
+        if int(masked.max()) >= worst:
+            return start + int(np.argmax(masked >= worst))
     return None
 
 
@@ -94,7 +102,7 @@ def refuse_bad(name: str, tensor: torch.Tensor, *, nan_only: bool = False) -> No
     index = first_bad(tensor, nan_only=nan_only)
     if index is not None:
         value = float(tensor.detach().reshape(-1)[index])
-        what = "NaN" if value != value else ("Inf" if value > 0 else "-Inf")
+        what = "NaN" if isnan(value) else ("Inf" if value > 0 else "-Inf")
         raise InconclusiveError(
             f"weight {name} holds {what} at flat index {index}",
             hint="the checkpoint is damaged or was trained into overflow: use another one",

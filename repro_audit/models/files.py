@@ -23,8 +23,8 @@ OWN_SUFFIXES = (".manifest.json", ".trace.safetensors", ".inputs.json")
 def scan(folder: Path, allowed: Path | None = None) -> dict[str, Path]:
     """Every file of a folder, by name relative to it (``/`` between parts), in name order.
 
-    Symbolic links are followed, but none may lead out of ``allowed``: a folder is what it holds, and not a way
-    to read other files of the machine. A snapshot of the hub cache consists of links into its repository's blobs.
+    Symbolic links are followed, but none may lead out of ``allowed``: a folder is what it holds, not a way to
+    read other files of the machine. A snapshot of the hub cache is links into its repository's blobs.
 
     Args:
         folder: the model folder.
@@ -92,7 +92,7 @@ def digest_files(
 
 
 def root_of(files: Sequence[FileDigest]) -> str:
-    """Hex of the OpenSSF Model Signing root: SHA-256 over the raw file digests, concatenated in name order."""
+    """Hex of the OpenSSF Model Signing root: SHA-256 over the raw file digests in name order."""
     ordered = sorted(files, key=lambda item: item.name)
     return hashlib.sha256(b"".join(bytes.fromhex(item.sha256) for item in ordered)).hexdigest()
 

@@ -144,7 +144,7 @@ def parameter_name(tensor: str) -> str:
 
 
 def unpermute(parameter: str, value: Array, values: dict[str, Any]) -> Array:
-    """Undo llama.cpp's interleaving of a q or k projection's rows, head by head; others are left as they are."""
+    """Undo llama.cpp's interleaving of a q or k projection's rows, head by head; others stay as they are."""
     if parameter.endswith("self_attn.q_proj.weight"):
         heads = values["num_attention_heads"]
     elif parameter.endswith("self_attn.k_proj.weight"):

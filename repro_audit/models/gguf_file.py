@@ -1,7 +1,8 @@
 """Reading a GGUF file as hostile input: metadata, tensor table, and the tensors' raw bytes, each hashed once.
 
-Format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md, versions 2 and 3, little-endian. gguf-py's own
-reader takes seconds for a vocabulary and trusts every length; its tables and dequantisers are used, its reader not.
+Format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md, versions 2 and 3, little-endian. gguf-py's
+own reader takes seconds for a vocabulary and trusts every length; its tables and dequantisers are used here,
+its reader is not.
 """
 
 from __future__ import annotations
@@ -83,8 +84,8 @@ def read_gguf(path: Path, name: str) -> GgufFile:
     """Parse and check the header.
 
     Raises:
-        InconclusiveError: not a little-endian GGUF of version 2 or 3, malformed, truncated, with trailing bytes,
-            or with a quantisation outside :data:`SUPPORTED`.
+        InconclusiveError: not a little-endian GGUF of version 2 or 3, malformed, truncated, with trailing
+            bytes, or with a quantisation outside :data:`SUPPORTED`.
     """
     size = path.stat().st_size
     if size < 24:
@@ -112,7 +113,7 @@ def read_raw(
 
         def fetch(count: int) -> Raw:
             target = np.empty(count, dtype=np.uint8)
-            view = memoryview(target)
+            view = target.data
             done = 0
             while done < count:
                 got = file.readinto(view[done : done + _CHUNK])

@@ -1,9 +1,11 @@
-"""Loading a GGUF file: each tensor dequantised to fp32 by gguf-py, put under transformers' names, digested after."""
+"""Loading a GGUF file: tensors dequantised to fp32 by gguf-py, under transformers' names, digested after."""
 
 from __future__ import annotations
 
 import importlib.metadata
 import importlib.util
+import os
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -71,14 +73,27 @@ def load_gguf(spec: ModelSpec, *, observer: Observer) -> LoadedModel:
     tensors: dict[str, torch.Tensor] = {}
     sources: list[Source] = []
 
-    def take(tensor: GgufTensor, raw: Raw) -> None:
-        parameter = parameter_name(tensor.name)
+    def convert(tensor: GgufTensor, raw: Raw) -> torch.Tensor:
         value = dequantise(tensor, raw)
-        tensors[parameter] = torch.from_numpy(unpermute(parameter, value, values) if row.permuted else value)
-        sources.append(Source(parameter, "dequantise", (tensor.name,)))
+        if row.permuted:
+            value = unpermute(parameter_name(tensor.name), value, values)
+        return torch.from_numpy(value)
 
     observer.stage("Reading weights", gguf.size)
-    file = read_raw(path, path.name, gguf, observer, take)
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        pending: list[tuple[GgufTensor, Future[torch.Tensor]]] = []
+        file = read_raw(
+            path,
+            path.name,
+            gguf,
+            observer,
+            lambda tensor, raw: pending.append((tensor, pool.submit(convert, tensor, raw))),
+        )
+        for tensor, future in pending:
+            parameter = parameter_name(tensor.name)
+            tensors[parameter] = future.result()
+            sources.append(Source(parameter, "dequantise", (tensor.name,)))
+    pending.clear()
     module, account = build(config, tensors)
     tensors.clear()
     tokenizer = gguf_tokenizer(path, gguf, path.name)
@@ -114,7 +129,7 @@ def dequantise(tensor: GgufTensor, raw: Raw) -> Array:
 
 
 def config_digest(gguf: GgufFile) -> str:
-    """SHA-256 over what the metadata says about the model: all but its tokenizer, name, authors and file type."""
+    """SHA-256 over what the metadata says about the model: all but tokenizer, name, authors and file type."""
     kept = {
         key: value.hex() if isinstance(value, float) else value
         for key, value in gguf.metadata.items()

@@ -1,7 +1,8 @@
 """A tokenizer from a GGUF file's metadata.
 
-Byte-level BPE with a pre-tokenizer whose rule is known is built here, by the rule of the original tokenizer.json
-(transformers' conversion takes four seconds, and drops the digit rule of some); any other goes through transformers.
+Byte-level BPE with a pre-tokenizer whose rule is known is built here, by the rule of the original
+tokenizer.json: transformers' conversion takes four seconds, and drops the digit rule of some. Any other goes
+through transformers.
 """
 
 from __future__ import annotations
@@ -57,9 +58,8 @@ def gguf_tokenizer(path: Path, gguf: GgufFile, name: str) -> ModelTokenizer | No
         for role, key in (("bos", "bos"), ("eos", "eos"), ("unk", "unknown"), ("pad", "padding"))
         if metadata.get(f"tokenizer.ggml.{key}_token_id", len(tokens)) < len(tokens)
     }
-    fast = PreTrainedTokenizerFast(
-        tokenizer_object=backend, chat_template=metadata.get("tokenizer.chat_template"), **special
-    )
+    make: Any = PreTrainedTokenizerFast
+    fast = make(tokenizer_object=backend, chat_template=metadata.get("tokenizer.chat_template"), **special)
     return ModelTokenizer(fast, name)
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from repro_audit.errors import InconclusiveError
-from repro_audit.models.build import build, context_length, digest_tensors
+from repro_audit.models.build import build, context_length, digest_tensors, first_line
 from repro_audit.models.digests import sha256_of
 from repro_audit.models.files import digest_files, read_json, root_of, scan
 from repro_audit.models.generation import resolve
@@ -146,7 +146,7 @@ def load_tokenizer(folder: Path, name: str, names: list[str]) -> Tokenizer | Non
             backend = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     except (OSError, ValueError, KeyError, TypeError, AttributeError, ImportError) as error:
         raise InconclusiveError(
-            f"the tokenizer of {name} cannot be read ({str(error).splitlines()[0][:200] if str(error) else 'damaged'})",
+            f"the tokenizer of {name} cannot be read ({first_line(error)})",
             hint="fetch the tokenizer files again, or install what it needs",
         ) from error
     return Tokenizer(backend, name)

@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 from repro_audit.errors import InconclusiveError, UsageError
+from repro_audit.models.build import first_line
 from repro_audit.models.hf import load_folder
 from repro_audit.models.loaded import LoadedModel
 from repro_audit.models.spec import ModelSpec
@@ -41,7 +42,6 @@ def load_hub(spec: ModelSpec, *, online: bool, cast_weights: bool, observer: Obs
 
 
 def _snapshot(spec: ModelSpec, online: bool, observer: Observer) -> Path:
-    import httpx
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import (
         GatedRepoError,
@@ -51,7 +51,7 @@ def _snapshot(spec: ModelSpec, online: bool, observer: Observer) -> Path:
         RepositoryNotFoundError,
         RevisionNotFoundError,
     )
-    from huggingface_hub.utils import disable_progress_bars, enable_progress_bars
+    from huggingface_hub.utils.tqdm import disable_progress_bars, enable_progress_bars
 
     called = spec.name + (f"@{spec.revision}" if spec.revision else "")
     if online:
@@ -92,8 +92,8 @@ def _snapshot(spec: ModelSpec, online: bool, observer: Observer) -> Path:
         raise UsageError(
             f"{called} is not in the local hub cache", hint="add --online to download it"
         ) from error
-    except (HfHubHTTPError, httpx.HTTPError, OSError) as error:
-        reason = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
+    except (HfHubHTTPError, OSError) as error:
+        reason = first_line(error)
         raise UsageError(
             f"{called} could not be fetched ({reason})", hint="check the network and HF_ENDPOINT"
         ) from error
@@ -107,6 +107,6 @@ def _check_blobs(folder: Path, model: LoadedModel) -> None:
         blob = (folder / file.name).resolve().name
         if re.fullmatch(r"[0-9a-f]{64}", blob) and blob != file.sha256:
             raise InconclusiveError(
-                f"{file.name} in the hub cache has SHA-256 {file.sha256[:16]}..., not the hub's {blob[:16]}...",
+                f"{file.name} in the hub cache hashes to {file.sha256[:16]}…, not the hub's {blob[:16]}…",
                 hint="delete the file from the cache and fetch it again with --online",
             )

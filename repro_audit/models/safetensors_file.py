@@ -1,8 +1,8 @@
 """Reading safetensors files as hostile input: the header bounded and checked, each byte read and hashed once.
 
-Format: https://huggingface.co/docs/safetensors (u64le header length, JSON header, tensor bytes without holes).
-Nothing is mapped: the bytes that are hashed are the bytes that the model computes with, and a file that changes
-afterwards changes neither. Peak memory is the tensors themselves.
+Format: https://huggingface.co/docs/safetensors (u64le header length, JSON header, tensors without holes).
+Nothing is mapped: the bytes that are hashed are the bytes that the model computes with, and a file that
+changes afterwards changes neither. Peak memory is the tensors themselves.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from typing import Any, BinaryIO
 import torch
 
 from repro_audit.errors import InconclusiveError
+from repro_audit.models.digests import tensor_bytes
 from repro_audit.models.loaded import FileDigest
 from repro_audit.progress import Observer
 
@@ -97,7 +98,7 @@ def read_tensors(
             if keep(entry.name):
                 tensor = torch.empty(entry.shape, dtype=entry.dtype)
                 tensors[entry.name] = tensor
-                target = memoryview(tensor.reshape(-1).view(torch.uint8).numpy())
+                target = tensor_bytes(tensor)
                 for start in range(0, len(target), _CHUNK):
                     piece = _read(file, target[start : start + _CHUNK], name)
                     hashing.submit(sha.update, piece)
@@ -168,24 +169,23 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def _entry(key: str, value: object, start: int, name: str) -> Entry:
     if not isinstance(value, dict):
         raise InconclusiveError(f"{name}: tensor {key} has no description", hint=_DAMAGED)
-    code, shape, offsets = value.get("dtype"), value.get("shape"), value.get("data_offsets")
-    if not (_sizes(shape) and _sizes(offsets) and len(offsets) == 2 and isinstance(code, str)):
+    code, shape, offsets = value.get("dtype"), _sizes(value.get("shape")), _sizes(value.get("data_offsets"))
+    if shape is None or offsets is None or len(offsets) != 2 or not isinstance(code, str):
         raise InconclusiveError(f"{name}: tensor {key} has a malformed description", hint=_DAMAGED)
     if code not in _DTYPES:
         raise InconclusiveError(
             f"{name}: tensor {key} has dtype {code}, outside the contract",
-            hint="use a checkpoint in float32, bfloat16 or float16 (quantised and 64-bit ones are not covered)",
+            hint="use a checkpoint in float32, bfloat16 or float16; others are not covered",
         )
     dtype = _DTYPES[code]
     begin, end = offsets
     if end - begin != prod(shape) * dtype.itemsize:
         raise InconclusiveError(f"{name}: tensor {key} has a size that is not its shape's", hint=_DAMAGED)
-    return Entry(key, dtype, tuple(shape), start + begin, start + end)
+    return Entry(key, dtype, shape, start + begin, start + end)
 
 
-def _sizes(value: Any) -> bool:
-    return (
-        isinstance(value, list)
-        and len(value) <= 16
-        and all(type(item) is int and 0 <= item < 1 << 48 for item in value)
-    )
+def _sizes(value: object) -> tuple[int, ...] | None:
+    if not isinstance(value, list) or len(value) > 16:
+        return None
+    sizes = tuple(item for item in value if type(item) is int and 0 <= item < 1 << 48)
+    return sizes if len(sizes) == len(value) else None

@@ -1,4 +1,4 @@
-"""What a user may call a model: a folder, a GGUF file, a hub id, a Python factory, the packaged demo. No torch.
+"""What a user may call a model: folder, GGUF file, hub id, Python factory or packaged demo. No torch.
 
 Only the command line names models; nothing here is ever fed from a manifest.
 """

@@ -28,8 +28,8 @@ class Tokenizer:
     def encode(self, prompt: str, chat: bool = False) -> Prompt:
         """Tokens of a prompt.
 
-        Without ``chat`` the tokenizer adds the special tokens it adds by itself; with it, the prompt is the one
-        user message of the model's chat template, which writes every special token, and may write today's date.
+        Without ``chat`` the tokenizer adds the special tokens it adds by itself. With it, the prompt is the
+        one user message of the model's chat template, which writes every special token, and maybe a date.
 
         Raises:
             InconclusiveError: ``chat`` without a chat template, or a template that fails.
