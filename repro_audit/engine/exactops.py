@@ -1,0 +1,99 @@
+"""Operators whose PyTorch CPU kernel gives the specified bits, and what keeps it so.
+
+Evidence for each is ``tests/unit/engine/test_exact.py``, which compares them with the spec on inputs that hurt.
+A 16-bit tensor with a scalar is computed in float32 and rounded once (numerics.md: a 16-bit operator is RN16 of
+the fp32 operator); PyTorch may round the scalar to 16 bits first.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from repro_kernels.cpu import elementary
+
+#: Floating types the profile defines.
+FLOATS = frozenset({torch.float32, torch.bfloat16, torch.float16})
+_HALVES = frozenset({torch.bfloat16, torch.float16})
+_OUTSIDE = frozenset({torch.float64, torch.complex32, torch.complex64, torch.complex128})
+
+_Tensor = torch.Tensor
+
+
+def is_float(value: Any) -> bool:
+    """Whether ``value`` is a tensor of a floating type of the profile."""
+    return isinstance(value, _Tensor) and value.dtype in FLOATS
+
+
+def checked(mode: Any, func: Any, result: Any) -> Any:
+    """``result``, unless its type lies outside the profile.
+
+    Raises:
+        InconclusiveError: for float64 and complex results, with operator and module.
+    """
+    if result.dtype in _OUTSIDE:
+        name = str(result.dtype).removeprefix("torch.")
+        raise mode.refuse(f"operator {func} gives {name}, which profile fp32 does not define", "compute in float32")
+    return result
+
+
+def plain(mode: Any, func: Any, args: Any, kwargs: Any) -> Any:
+    """PyTorch's kernel as it is."""
+    return checked(mode, func, func(*args, **kwargs))
+
+
+def arithmetic(mode: Any, func: Any, args: Any, kwargs: Any) -> Any:
+    """add, sub, mul and their kin of two operands: one rounding, in the promoted type."""
+    first, second = args[0], args[1]
+    if not isinstance(second, _Tensor) or not isinstance(first, _Tensor):
+        tensor, scalar = (first, second) if isinstance(first, _Tensor) else (second, first)
+        if tensor.dtype in _HALVES and type(scalar) is float:
+            wide = (tensor.float(), scalar) if tensor is first else (scalar, tensor.float())
+            return func(*wide, **kwargs).to(tensor.dtype)
+    return checked(mode, func, func(*args, **kwargs))
+
+
+def add_like(mode: Any, func: Any, args: Any, kwargs: Any) -> Any:
+    """add, sub, rsub: with alpha other than 1, RN(x + RN(alpha * y)), each step in its result type."""
+    alpha = kwargs.get("alpha", args[2] if len(args) > 2 else 1)
+    if alpha != 1:
+        first, second = args[0], args[1]
+        scale, scaled = (first, second) if "rsub" in func._schema.name else (second, first)
+        if is_float(scale) or is_float(scaled) or type(alpha) is float:
+            product = mode.call("mul.Tensor", scale, alpha) if isinstance(scale, _Tensor) else scale * alpha
+            return mode.call("sub.Tensor", product, scaled) if scale is first else _join(mode, func, scaled, product)
+        return plain(mode, func, args, kwargs)
+    return arithmetic(mode, func, args[:2], {})
+
+
+def _join(mode: Any, func: Any, first: Any, product: Any) -> Any:
+    return mode.call("sub.Tensor" if "sub" in func._schema.name else "add.Tensor", first, product)
+
+
+def divide(mode: Any, func: Any, args: Any, kwargs: Any) -> Any:
+    """x / y; by a scalar c it is RN(x / RN(c)), never a product with 1/c."""
+    first, second = args
+    if isinstance(second, _Tensor):
+        return checked(mode, func, func(first, second))
+    if first.dtype not in FLOATS:
+        first = checked(mode, func, first.to(torch.get_default_dtype()) if not first.is_complex() else first)
+    return elementary.div_scalar(first, second)
+
+
+def integer_only(mode: Any, func: Any, args: Any, kwargs: Any) -> Any:
+    """Operators specified for integers and bools alone."""
+    if any(isinstance(value, _Tensor) and value.dtype.is_floating_point for value in args) or any(
+        type(value) is float for value in args
+    ):
+        raise mode.refuse(
+            f"operator {func} on floats is outside profile fp32", "ask for the operator to be specified"
+        )
+    return func(*args, **kwargs)
+
+
+def compare(mode: Any, func: Any, args: Any, kwargs: Any) -> Any:
+    """Comparisons: exact, with a scalar used as its RN in float32."""
+    first, second = args
+    if isinstance(first, _Tensor) and first.dtype in _HALVES and type(second) is float:
+        first = first.float()
+    return func(first, second)

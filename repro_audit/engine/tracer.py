@@ -1,0 +1,94 @@
+"""Data-flow provenance: which points and parameters a tensor was computed from.
+
+A probe runs the model once and every tensor carries the set of what it derives from: indices of points, back to the
+nearest, and names of parameters and buffers. A point's edges and weights are the set that its tensor carries when
+it is captured. Nothing is guessed from a model's structure or from sizes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+_SOURCES = "_repro_sources"
+
+#: A source: (point index, whether positions were mixed on the way), or a parameter's name.
+Source = tuple[int, bool] | str
+Sources = frozenset[Source]
+_NOTHING: Sources = frozenset()
+
+#: Operators that bring rows of different positions together when both operands are activations.
+_PRODUCTS = frozenset({"matmul", "bmm", "mm", "baddbmm", "addmm", "mv", "dot", "scaled_dot_product_attention"})
+#: Operators that move rows or sum over them.
+_MOVERS = frozenset({"conv1d", "conv2d", "conv3d", "cumsum", "roll", "flip", "gather", "index_select", "index_add"})
+
+
+class Tracer:
+    """Hands sources on from operands to results."""
+
+    def __init__(self) -> None:
+        self._written: dict[int, Sources] = {}
+
+    def sources(self, tensor: torch.Tensor) -> Sources:
+        """What ``tensor`` derives from."""
+        found: Sources = getattr(tensor, _SOURCES, _NOTHING)
+        if self._written and type(tensor) is torch.Tensor:
+            found |= self._written.get(_storage(tensor), _NOTHING)
+        return found
+
+    def declare(self, tensor: torch.Tensor, sources: Iterable[Source]) -> None:
+        """Say what ``tensor`` is, whatever it was computed from: a parameter, or a point."""
+        setattr(tensor, _SOURCES, frozenset(sources))
+        self._written.pop(_storage(tensor), None)
+
+    def follow(self, func: Any, args: Any, kwargs: Any, result: Any) -> None:
+        """After an operator: its results derive from what its operands derive from."""
+        operands = [tensor for tensor in _tensors((args, tuple(kwargs.values())))]
+        found: Sources = frozenset().union(*(self.sources(tensor) for tensor in operands))
+        if not found:
+            return
+        name = func._schema.name.removeprefix("aten::")
+        if name in _MOVERS or (name in _PRODUCTS and sum(map(self._is_activation, operands)) > 1):
+            found = frozenset(source if isinstance(source, str) else (source[0], True) for source in found)
+        mutable = func._schema.is_mutable
+        for tensor in _tensors(result):
+            setattr(tensor, _SOURCES, found)
+            if mutable:
+                # A write into a view shows in every other view of the storage.
+                key = _storage(tensor)
+                self._written[key] = self._written.get(key, _NOTHING) | found
+
+    def _is_activation(self, tensor: torch.Tensor) -> bool:
+        return any(not isinstance(source, str) for source in self.sources(tensor))
+
+
+class MetaProbe(TorchDispatchMode):
+    """Runs operators as they are, on meta tensors, and traces them: no values, no arithmetic, no memory."""
+
+    def __init__(self, tracer: Tracer) -> None:
+        super().__init__()
+        self.tracer = tracer
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        result = func(*args, **kwargs)
+        self.tracer.follow(func, args, kwargs, result)
+        return result
+
+
+def _storage(tensor: torch.Tensor) -> int:
+    # A wrapper subclass has no storage of its own; nothing writes into one.
+    return tensor.untyped_storage()._cdata if type(tensor) is torch.Tensor else -1
+
+
+def _tensors(value: Any) -> Iterator[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from _tensors(item)

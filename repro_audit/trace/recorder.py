@@ -1,0 +1,117 @@
+"""The recorder: rows of points go in as tensors, row digests come out, per sequence and in position order.
+
+Large tensors are hashed where they are. Small ones (a decode step has some hundred of a few kilobytes) are copied
+and hashed together in one call at the end of the step: rows of all points then share the hash's vector lanes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from repro_kernels.cpu.digest import digest_many
+
+from repro_audit.trace.digest import row_key
+from repro_audit.trace.record import Digests, Point, PointRows, RowHeader
+
+#: Tensors of at most this many bytes wait for the end of the step; larger ones are hashed at once.
+SMALL_BYTES = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Rows ``begin:end`` of a step's tensors are positions ``first`` and on of sequence ``sequence``."""
+
+    sequence: int
+    first: int
+    begin: int
+    end: int
+
+
+class Recorder:
+    """Collects row digests of points.
+
+    Args:
+        points: the point table.
+        sequences: how many sequences the run has.
+        salt: 32 secret bytes that key the rows, or None.
+        save_values: keep the rows' values as well.
+    """
+
+    def __init__(
+        self, points: Sequence[Point], sequences: int, salt: bytes | None = None, *, save_values: bool = False
+    ) -> None:
+        self._points = points
+        self._salt = salt
+        self._save = save_values
+        self._keys: dict[tuple[torch.dtype, torch.Size], tuple[RowHeader, bytes]] = {}
+        self._pending: list[tuple[int, Sequence[Span], RowHeader, torch.Tensor, bytes, int]] = []
+        self._found: list[dict[int, tuple[RowHeader, int, list[Digests]]]] = [{} for _ in range(sequences)]
+        self._values: dict[tuple[int, int], list[npt.NDArray[Any]]] = {}
+
+    def take(self, point: int, tensor: torch.Tensor, spans: Sequence[Span]) -> None:
+        """Record rows of a point.
+
+        Args:
+            point: its index.
+            tensor: [rows, ...], or [rows, kv heads, ...] in domain kv; any strides.
+            spans: which rows are which positions of which sequence; other rows are left out.
+        """
+        dims = 2 if self._points[point].domain == "kv" else 1
+        shape = tensor.shape[dims:]
+        known = self._keys.get((tensor.dtype, shape))
+        if known is None:
+            header = RowHeader(str(tensor.dtype).removeprefix("torch."), tuple(shape))
+            known = self._keys[tensor.dtype, shape] = (header, row_key(header, self._salt))
+        header, key = known
+        if tensor.nbytes <= SMALL_BYTES:
+            # A copy: what runs before the end of the step may write to the tensor.
+            self._pending.append((point, spans, header, tensor.clone(), key, dims))
+            return
+        (digests,) = digest_many([(tensor, key, dims)])
+        self._store(point, spans, header, tensor, digests)
+
+    def flush(self) -> None:
+        """Hash what waits; call at the end of every step."""
+        if not self._pending:
+            return
+        pending, self._pending = self._pending, []
+        found = digest_many([(tensor, key, dims) for _, _, _, tensor, key, dims in pending])
+        for (point, spans, header, tensor, _, _), digests in zip(pending, found, strict=True):
+            self._store(point, spans, header, tensor, digests)
+
+    def rows(self, sequence: int) -> dict[int, PointRows]:
+        """Point index to row digests of one sequence, points in canonical order."""
+        found = self._found[sequence]
+        return {
+            point: PointRows(header, first, np.concatenate(parts) if len(parts) > 1 else parts[0])
+            for point, (header, first, parts) in sorted(found.items())
+        }
+
+    def values(self) -> dict[str, npt.NDArray[Any]]:
+        """``s{sequence}/{point name}`` to the rows' values, if they were kept; bfloat16 as uint16 bits."""
+        return {
+            f"s{sequence}/{self._points[point].name}": np.concatenate(parts)
+            for (sequence, point), parts in self._values.items()
+        }
+
+    def _store(
+        self, point: int, spans: Sequence[Span], header: RowHeader, tensor: torch.Tensor, digests: Digests
+    ) -> None:
+        if self._points[point].domain == "kv":
+            digests = digests.reshape(tensor.shape[0], tensor.shape[1], digests.shape[-1])
+        for span in spans:
+            part = digests[span.begin : span.end]
+            entry = self._found[span.sequence].get(point)
+            if entry is None:
+                self._found[span.sequence][point] = (header, span.first, [part])
+            else:
+                entry[2].append(part)
+            if self._save:
+                rows = tensor[span.begin : span.end].contiguous()
+                bits = rows.view(torch.int16) if rows.dtype is torch.bfloat16 else rows
+                self._values.setdefault((span.sequence, point), []).append(bits.numpy().copy())
