@@ -1,4 +1,4 @@
-"""A small recording without a model: every part of the format, made from counters, the same bytes every time."""
+"""A small recording without a model: every part of the format, from counters, the same bytes every time."""
 
 from __future__ import annotations
 

@@ -250,7 +250,7 @@ def _write(
         )
     chat = None
     if plan.chat and prompts:
-        chat = ChatClaim(prompts[0].chat_template_text or "", prompts[0].date)
+        chat = ChatClaim(tuple(prompt.chat_template_text or "" for prompt in prompts), prompts[0].date)
     paths = plan.paths()
     with PendingFile(paths[1], overwrite=plan.force) as trace, PendingFile(paths[0], overwrite=plan.force) as main:
         ref = write_trace(

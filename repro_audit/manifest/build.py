@@ -183,8 +183,8 @@ def build_manifest(
         trace: size and digest of the written trace.
         occasion: time, challenge, environment.
         top2: whether the trace holds the two largest logits (never with private inputs: it shows the tokens).
-        prompt_texts: text of each prompt, where there was one.
-        chat: template and date, if a chat template made the prompts.
+        prompt_texts: text of each prompt as the user wrote it, where there was one; withheld if private.
+        chat: what a chat template made of the prompts, if one did; its texts are withheld if private.
         private: the withheld inputs, or None.
 
     Raises:
@@ -236,7 +236,8 @@ def build_manifest(
     if occasion.challenge is not None:
         predicate["challenge"] = occasion.challenge
     if chat is not None:
-        predicate["chat"] = {"template": chat.template, **({"date": chat.date} if chat.date else {})}
+        rendered = [] if private else list(chat.rendered)
+        predicate["chat"] = {"rendered": rendered, **({"date": chat.date} if chat.date else {})}
     if private is not None:
         claim = private.claim()
         predicate["privacy"] = {"commitment": claim.commitment, "saltDigest": claim.salt_digest}

@@ -82,8 +82,11 @@ def _model(manifest: Manifest) -> None:
             raise _contradiction(
                 f"{module.covered} of {module.total} modules of kind {module.kind} are covered"
             )
-    if manifest.privacy is not None and (manifest.has_top2 or manifest.has_values or manifest.chat):
-        raise _contradiction("its inputs are private, and its trace or chat template shows them")
+    rendered = manifest.chat.rendered if manifest.chat is not None else ()
+    if manifest.privacy is not None and (manifest.has_top2 or manifest.has_values or rendered):
+        raise _contradiction("its inputs are private, and its trace or rendered prompts show them")
+    if manifest.privacy is None and manifest.chat is not None and len(rendered) != len(manifest.sequences):
+        raise _contradiction(f"{len(rendered)} prompts were rendered for {len(manifest.sequences)} sequences")
     if manifest.started_at > manifest.finished_at:
         raise _contradiction("it finished before it started")
 

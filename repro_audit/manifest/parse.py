@@ -330,5 +330,6 @@ def _privacy(node: Node) -> PrivacyClaim:
 
 
 def _chat(node: Node) -> ChatClaim:
-    c = node.object(("template",), ("date",))
-    return ChatClaim(c["template"].text(1024 * 1024), c["date"].name(128) if "date" in c else None)
+    c = node.object(("rendered",), ("date",))
+    rendered = tuple(item.text() for item in c["rendered"].items(MAX_SEQUENCES))
+    return ChatClaim(rendered, c["date"].name(128) if "date" in c else None)

@@ -145,9 +145,14 @@ class PrivacyClaim:
 
 @dataclass(frozen=True)
 class ChatClaim:
-    """The chat template that made the prompts, and the date it was given, if any."""
+    """What a chat template made of the prompts.
 
-    template: str
+    Attributes:
+        rendered: the text of every sequence that was encoded; empty when the inputs are private.
+        date: the date that the template wrote into the text, if it wrote one.
+    """
+
+    rendered: tuple[str, ...]
     date: str | None
 
 
