@@ -172,10 +172,14 @@ def command(
         extra = _common_parameters(dry_run=dry_run)
         if output:
             annotation = Annotated[
-                str | None, option("--output", "-o", metavar="PATH", help="Write the result here, not to stdout.")
+                str | None,
+                option("--output", "-o", metavar="PATH", help="Write the result here, not to stdout."),
             ]
             extra.insert(
-                1, inspect.Parameter("output", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
+                1,
+                inspect.Parameter(
+                    "output", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation
+                ),
             )
 
         def wrapper(**values: Any) -> None:
@@ -187,7 +191,7 @@ def command(
         )
         SETTINGS[name] = _settable([*own, *extra])
         summary = (inspect.getdoc(function) or "").split("\n\n", 1)[0]
-        app.command(name, help=summary)(wrapper)
+        app.command(name, help=summary, short_help=summary.rstrip("."))(wrapper)
         return function
 
     return decorate
@@ -204,7 +208,9 @@ def _settable(parameters: list[inspect.Parameter]) -> dict[str, str]:
     return found
 
 
-def _run(name: str, function: Callable[..., Result | None], given: dict[str, Any], values: dict[str, Any]) -> int:
+def _run(
+    name: str, function: Callable[..., Result | None], given: dict[str, Any], values: dict[str, Any]
+) -> int:
     """Run a command; every expected failure becomes one sentence on stderr and its exit code."""
     common = Common(name, verbose=bool(given["verbose"]))
     try:

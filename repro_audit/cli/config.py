@@ -46,7 +46,9 @@ def load_config(path: Path, command: str, known: Mapping[str, Mapping[str, str]]
         if section not in known:
             continue
         if not isinstance(inner, dict):
-            raise UsageError(f"{path}: {section} is not a mapping of options", hint="write option: value under it")
+            raise UsageError(
+                f"{path}: {section} is not a mapping of options", hint="write option: value under it"
+            )
         for key, value in inner.items():
             name = _known_key(path, str(key), set(known[section]), f" of {section}")
             if section == command:
@@ -66,7 +68,9 @@ def _read(path: Path) -> dict[Any, Any]:
     try:
         raw = path.read_bytes()
     except OSError as error:
-        raise UsageError(f"cannot read {path}: {error.strerror}", hint="name a readable file after -c") from error
+        raise UsageError(
+            f"cannot read {path}: {error.strerror}", hint="name a readable file after -c"
+        ) from error
     if len(raw) > _MAX_BYTES:
         raise UsageError(f"{path} is larger than 1 MiB", hint="a configuration is a short YAML mapping")
     try:

@@ -16,12 +16,16 @@ from repro_audit.verify.explain import CODES
 @command("explain")
 def explain(
     common: Common,
-    code: Annotated[str | None, typer.Argument(help="RA401 and so on; without it, the list.", show_default=False)] = None,
+    code: Annotated[
+        str | None, typer.Argument(help="RA401 and so on; without it, the list.", show_default=False)
+    ] = None,
 ) -> Result | None:
     """What a finding code means and what to do about it."""
     if code is None:
         if common.outputs.wants_data:
-            return Result("explain", Verdict.VALID, f"{len(CODES)} finding codes", tuple(map(_finding, CODES)))
+            return Result(
+                "explain", Verdict.VALID, f"{len(CODES)} finding codes", tuple(map(_finding, CODES))
+            )
         for entry in CODES.values():
             sys.stdout.write(f"{entry.code}  {entry.title}\n")
         return None

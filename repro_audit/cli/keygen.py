@@ -15,7 +15,9 @@ from repro_audit.verdict import Result, Verdict
 @command("keygen")
 def keygen(
     common: Common,
-    name: Annotated[str, typer.Argument(metavar="PATH", help="The private key; PATH.pub is the public one.")] = "key.pem",
+    name: Annotated[
+        str, typer.Argument(metavar="PATH", help="The private key; PATH.pub is the public one.")
+    ] = "key.pem",
     passphrase_file: Passphrase = None,
 ) -> Result | None:
     """Make a key pair to sign with: PATH (keep it, mode 0600) and PATH.pub (give it away)."""
@@ -27,6 +29,10 @@ def keygen(
         "keygen",
         Verdict.RECORDED,
         f"key pair {name} and {name}.pub",
-        facts=(("private key", f"{name} (mode 0600; keep it)"), ("public key", f"{name}.pub"), ("key id", public.keyid)),
+        facts=(
+            ("private key", f"{name} (mode 0600; keep it)"),
+            ("public key", f"{name}.pub"),
+            ("key id", public.keyid),
+        ),
         next_command=f"repro-audit run MODEL --prompt TEXT --key {name}",
     )

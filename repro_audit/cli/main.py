@@ -39,7 +39,8 @@ def _version(value: bool) -> None:
 @app.callback()
 def _root(
     version: Annotated[
-        bool, flag_only("--version", "-V", is_eager=True, callback=_version, help="Print the version and exit.")
+        bool,
+        flag_only("--version", "-V", is_eager=True, callback=_version, help="Print the version and exit."),
     ] = False,
 ) -> None:
     """Did this model, on this input, really compute this?  Record, sign and re-run a model bit for bit."""
@@ -61,7 +62,11 @@ def run_and_exit(arguments: Sequence[str] | None = None) -> int:
         arguments: without the program's name; None for ``sys.argv``.
     """
     try:
-        code = app(args=None if arguments is None else list(arguments), prog_name="repro-audit", standalone_mode=False)
+        code = app(
+            args=None if arguments is None else list(arguments),
+            prog_name="repro-audit",
+            standalone_mode=False,
+        )
     except typer.TyperException as error:
         complain(f"{error.format_message().rstrip('.')}; see repro-audit --help")
         return 2

@@ -35,8 +35,12 @@ Untrusted = Annotated[
 Trace = Annotated[
     str | None, option("--trace", metavar="FILE", help="Trace file; without it, the one beside the manifest.")
 ]
-Inputs = Annotated[str | None, option("--inputs", metavar="FILE", help="The inputs of a --private-inputs run.")]
-Challenge = Annotated[str | None, option("--challenge", metavar="HEX", help="A verifier's nonce, 8 to 64 bytes.")]
+Inputs = Annotated[
+    str | None, option("--inputs", metavar="FILE", help="The inputs of a --private-inputs run.")
+]
+Challenge = Annotated[
+    str | None, option("--challenge", metavar="HEX", help="A verifier's nonce, 8 to 64 bytes.")
+]
 ModelArgument = Annotated[
     str,
     typer.Argument(
@@ -116,7 +120,9 @@ def _read_text(source: str) -> str:
             with Path(source).open("rb") as file:
                 raw = file.read(_MAX_PROMPT_BYTES + 1)
         except OSError as error:
-            raise UsageError(f"cannot read {source}: {error.strerror}", hint="name a readable file") from error
+            raise UsageError(
+                f"cannot read {source}: {error.strerror}", hint="name a readable file"
+            ) from error
     if len(raw) > _MAX_PROMPT_BYTES:
         raise UsageError(f"{_place(source)} is larger than 64 MiB", hint="split it into several runs")
     try:

@@ -19,11 +19,11 @@ from repro_audit.manifest.files import (
 )
 from repro_audit.progress import Observer
 from repro_audit.settings import Decoding, RunSettings
-from repro_audit.trace.record import RunRecord
 
 if TYPE_CHECKING:
     from repro_audit.manifest.keys import SigningKey
     from repro_audit.models.loaded import LoadedModel, Prompt
+    from repro_audit.trace.record import RunRecord
 
 DEFAULT_NEW_TOKENS = 32
 
@@ -167,7 +167,12 @@ def record_loaded(plan: Plan, model: LoadedModel, observer: Observer) -> Recorde
     observer.stage("writing the record")
     payload = _write(plan, model, settings, prompts, runs[-1], salt, (new_run_id(), started, utc_now()))
     return Recorded(
-        plan.paths()[0], runs[-1], tuple(roots), settings.decoding, model.name, hashlib.sha256(payload).hexdigest()
+        plan.paths()[0],
+        runs[-1],
+        tuple(roots),
+        settings.decoding,
+        model.name,
+        hashlib.sha256(payload).hexdigest(),
     )
 
 
@@ -252,9 +257,17 @@ def _write(
     if plan.chat and prompts:
         chat = ChatClaim(tuple(prompt.chat_template_text or "" for prompt in prompts), prompts[0].date)
     paths = plan.paths()
-    with PendingFile(paths[1], overwrite=plan.force) as trace, PendingFile(paths[0], overwrite=plan.force) as main:
+    with (
+        PendingFile(paths[1], overwrite=plan.force) as trace,
+        PendingFile(paths[0], overwrite=plan.force) as main,
+    ):
         ref = write_trace(
-            trace.write, run, describe_points(run), describe_sequences(run), top2=top2, values=settings.save_values
+            trace.write,
+            run,
+            describe_points(run),
+            describe_sequences(run),
+            top2=top2,
+            values=settings.save_values,
         )
         payload = build_manifest(
             run,

@@ -39,29 +39,51 @@ def run(
         int, option("--max-new-tokens", metavar="N", help="Most tokens drawn; 0 scores the prompt.", min=0)
     ] = DEFAULT_NEW_TOKENS,
     temperature: Annotated[
-        float | None, option("--temperature", metavar="T", help="0 is greedy; default: the generation_config's.")
+        float | None,
+        option("--temperature", metavar="T", help="0 is greedy; default: the generation_config's."),
     ] = None,
-    top_k: Annotated[int | None, option("--top-k", metavar="K", help="Keep K logits; 0 keeps all.", min=0)] = None,
-    top_p: Annotated[float | None, option("--top-p", metavar="P", help="Nucleus mass, above 0 up to 1.")] = None,
+    top_k: Annotated[
+        int | None, option("--top-k", metavar="K", help="Keep K logits; 0 keeps all.", min=0)
+    ] = None,
+    top_p: Annotated[
+        float | None, option("--top-p", metavar="P", help="Nucleus mass, above 0 up to 1.")
+    ] = None,
     seed: Annotated[int, option("--seed", metavar="S", help="64-bit seed of the sampler.")] = 0,
     profile: Annotated[str, option("--profile", help="fp32.")] = "fp32",
     device: Device = "auto",
-    activations: Annotated[str, option("--activations", help="fp32|bf16|fp16; part of what is recorded.")] = "fp32",
+    activations: Annotated[
+        str, option("--activations", help="fp32|bf16|fp16; part of what is recorded.")
+    ] = "fp32",
     record_level: Annotated[str, option("--record", metavar="LEVEL", help="logits|layers|ops.")] = "layers",
-    save_values: Annotated[bool, option("--save-values", help="Keep the values too, not only digests.")] = False,
-    repeat: Annotated[int, option("--repeat", metavar="N", help="Compute N times; all must agree.", min=1)] = 1,
-    private_inputs: Annotated[bool, option("--private-inputs", help="Tokens and text go to NAME.inputs.json.")] = False,
+    save_values: Annotated[
+        bool, option("--save-values", help="Keep the values too, not only digests.")
+    ] = False,
+    repeat: Annotated[
+        int, option("--repeat", metavar="N", help="Compute N times; all must agree.", min=1)
+    ] = 1,
+    private_inputs: Annotated[
+        bool, option("--private-inputs", help="Tokens and text go to NAME.inputs.json.")
+    ] = False,
     challenge: Challenge = None,
     key: Key = None,
     passphrase_file: Passphrase = None,
     unsigned: Annotated[bool, flag_only("--unsigned", help="Leave the manifest unsigned.")] = False,
     output_name: Annotated[
-        str | None, option("--output", "-o", metavar="NAME", help="Writes NAME.manifest.json and the trace beside it.")
+        str | None,
+        option("--output", "-o", metavar="NAME", help="Writes NAME.manifest.json and the trace beside it."),
     ] = None,
-    batch_size: Annotated[int, option("--batch-size", help="Sequences at once; never changes a bit.", min=1)] = 8,
-    prefill_chunk: Annotated[int, option("--prefill-chunk", help="Tokens at once; never changes a bit.", min=0)] = 0,
-    cast_weights: Annotated[bool, option("--cast-weights", help="Allow transformers' lossy weight casts.")] = False,
-    revision: Annotated[str | None, option("--revision", help="Hub revision; or write org/name@revision.")] = None,
+    batch_size: Annotated[
+        int, option("--batch-size", help="Sequences at once; never changes a bit.", min=1)
+    ] = 8,
+    prefill_chunk: Annotated[
+        int, option("--prefill-chunk", help="Tokens at once; never changes a bit.", min=0)
+    ] = 0,
+    cast_weights: Annotated[
+        bool, option("--cast-weights", help="Allow transformers' lossy weight casts.")
+    ] = False,
+    revision: Annotated[
+        str | None, option("--revision", help="Hub revision; or write org/name@revision.")
+    ] = None,
     online: Online = False,
     threads: Threads = None,
 ) -> Result | None:
@@ -88,7 +110,9 @@ def run(
         raise UsageError(f"--seed {seed} is not a 64-bit number", hint="choose one from 0 to 2^64 - 1")
     if (key is None) != unsigned:
         raise UsageError(
-            "give --key FILE to sign the record, or --unsigned" if key is None else "--key and --unsigned exclude",
+            "give --key FILE to sign the record, or --unsigned"
+            if key is None
+            else "--key and --unsigned exclude",
             hint="repro-audit keygen makes a key" if key is None else "leave one out",
         )
     spec = parse_spec(model, revision)
@@ -155,13 +179,19 @@ def _result(plan: Plan, done: Recorded) -> Result:
         f"temperature {decoding.temperature}, top-k {decoding.top_k}, top-p {decoding.top_p}, seed {decoding.seed}"
     )  # fmt: skip
     findings = [
-        Finding("RA408", f"repetition {index} gives the run root {root}, the first gave {done.repeats[0]}", "origin")
+        Finding(
+            "RA408",
+            f"repetition {index} gives the run root {root}, the first gave {done.repeats[0]}",
+            "origin",
+        )
         for index, root in enumerate(done.repeats)
         if root != done.repeats[0]
     ]
     findings += [Finding("RA405", fault, "cache") for fault in record.cache_faults]
     good = agree and not record.cache_faults
-    texts = [f"{i}: {sequence.text}" for i, sequence in enumerate(record.sequences) if sequence.text is not None]
+    texts = [
+        f"{i}: {sequence.text}" for i, sequence in enumerate(record.sequences) if sequence.text is not None
+    ]
     facts = [
         ("model", done.model_name),
         ("profile", f"{plan.settings.profile}, activations {plan.settings.activations}"),
@@ -178,7 +208,9 @@ def _result(plan: Plan, done: Recorded) -> Result:
     return Result(
         "run",
         Verdict.RECORDED if good else Verdict.DIVERGED,
-        f"{plan.paths()[0]}" if good else "this machine does not agree with itself; the record is kept as evidence",
+        f"{plan.paths()[0]}"
+        if good
+        else "this machine does not agree with itself; the record is kept as evidence",
         tuple(findings),
         tuple(facts),
         (("points", len(record.points)), ("operators", len(record.operators)), ("tokens", prompt + drawn)),

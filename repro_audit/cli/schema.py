@@ -25,7 +25,9 @@ def names() -> list[str]:
 @command("schema")
 def schema(
     common: Common,
-    name: Annotated[str | None, typer.Argument(help="Which one; without it, the list.", show_default=False)] = None,
+    name: Annotated[
+        str | None, typer.Argument(help="Which one; without it, the list.", show_default=False)
+    ] = None,
 ) -> Result | None:
     """Print a JSON Schema: of the manifest, of results, and of the other files."""
     if name is None:

@@ -16,7 +16,9 @@ from repro_audit.verdict import Result, Verdict
 @command("sign")
 def sign(
     common: Common,
-    manifest: Annotated[str, typer.Argument(metavar="MANIFEST", help="A manifest written by run --unsigned.")],
+    manifest: Annotated[
+        str, typer.Argument(metavar="MANIFEST", help="A manifest written by run --unsigned.")
+    ],
     key: Annotated[str, typer.Option("--key", metavar="FILE|env:VAR", help="Private key (PEM).")],
     passphrase_file: Passphrase = None,
 ) -> Result | None:

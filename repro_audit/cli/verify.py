@@ -31,9 +31,12 @@ from repro_audit.verdict import Result, Verdict
 @command("verify", dry_run=True)
 def verify(
     common: Common,
-    manifest: Annotated[str, typer.Argument(metavar="MANIFEST", help="NAME.manifest.json.", show_default=False)],
+    manifest: Annotated[
+        str, typer.Argument(metavar="MANIFEST", help="NAME.manifest.json.", show_default=False)
+    ],
     model: Annotated[
-        str | None, option("--model", metavar="MODEL", help="Where you have the model: folder, hub id, GGUF, ...")
+        str | None,
+        option("--model", metavar="MODEL", help="Where you have the model: folder, hub id, GGUF, ..."),
     ] = None,
     trusted_key: TrustedKeys = [],  # noqa: B006  (typer copies it)
     insecure_allow_untrusted: Untrusted = False,
@@ -41,13 +44,18 @@ def verify(
     trace: Trace = None,
     challenge: Challenge = None,
     device: Device = "auto",
-    batch_size: Annotated[int, option("--batch-size", help="Sequences at once; never changes a bit.", min=0)] = 0,
-    prefill_chunk: Annotated[int, option("--prefill-chunk", help="Tokens at once; never changes a bit.", min=0)] = 0,
+    batch_size: Annotated[
+        int, option("--batch-size", help="Sequences at once; never changes a bit.", min=0)
+    ] = 0,
+    prefill_chunk: Annotated[
+        int, option("--prefill-chunk", help="Tokens at once; never changes a bit.", min=0)
+    ] = 0,
     online: Online = False,
     key: Key = None,
     passphrase_file: Passphrase = None,
     attest: Annotated[
-        str | None, option("--attest", metavar="OUT", help="Write a signed statement of the outcome (needs --key).")
+        str | None,
+        option("--attest", metavar="OUT", help="Write a signed statement of the outcome (needs --key)."),
     ] = None,
     threads: Threads = None,
 ) -> Result | None:
@@ -79,7 +87,9 @@ def verify(
         require_writable(Path(attest), overwrite=common.outputs.force)
         signer = signing_key(key, passphrase_file, common)
     elif key is not None:
-        raise UsageError("--key without --attest has nothing to sign", hint="pass --attest OUT or leave --key out")
+        raise UsageError(
+            "--key without --attest has nothing to sign", hint="pass --attest OUT or leave --key out"
+        )
     if common.dry_run:
         claim = open_claim(options)
         return Result(

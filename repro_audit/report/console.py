@@ -41,7 +41,9 @@ def render(result: Result) -> str:
 
 def write(result: Result, console: Console) -> None:
     """Print the result to a rich console."""
-    style = "bold green" if result.verdict in _GOOD else "bold red" if result.verdict in _BAD else "bold yellow"
+    style = (
+        "bold green" if result.verdict in _GOOD else "bold red" if result.verdict in _BAD else "bold yellow"
+    )
     _line(console, Text.assemble((result.verdict.value, style), "  ", result.summary))
     if result.facts:
         console.print()
@@ -52,7 +54,9 @@ def write(result: Result, console: Console) -> None:
         _findings(console, kind, list(findings))
     if result.counts:
         console.print()
-        _hanging(console, Text("  counts  ", style="dim"), ", ".join(f"{name} {n:,}" for name, n in result.counts))
+        _hanging(
+            console, Text("  counts  ", style="dim"), ", ".join(f"{name} {n:,}" for name, n in result.counts)
+        )
     for name, rows in result.matrix:
         _heat_map(console, name, rows)
     if result.next_command:

@@ -30,7 +30,9 @@ class Comparison:
     by_token: bool
 
 
-def match_points(required: Sequence[Point], recorded: Sequence[PointSpec]) -> tuple[dict[int, int], list[Finding]]:
+def match_points(
+    required: Sequence[Point], recorded: Sequence[PointSpec]
+) -> tuple[dict[int, int], list[Finding]]:
     """Which recorded point is which required one.
 
     Args:

@@ -35,7 +35,9 @@ _VERDICTS = {
     "RA104": Verdict.POLICY,
     **dict.fromkeys(("RA204", "RA205", "RA206"), Verdict.DIVERGED),
     **dict.fromkeys(("RA301", "RA302", "RA303", "RA304"), Verdict.DIVERGED),
-    **dict.fromkeys(("RA401", "RA402", "RA403", "RA404", "RA405", "RA406", "RA407", "RA408"), Verdict.DIVERGED),
+    **dict.fromkeys(
+        ("RA401", "RA402", "RA403", "RA404", "RA405", "RA406", "RA407", "RA408"), Verdict.DIVERGED
+    ),
     **dict.fromkeys(("RA501", "RA503"), Verdict.INCONCLUSIVE),
 }
 

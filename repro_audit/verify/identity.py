@@ -104,13 +104,19 @@ def compare_derived(manifest: Manifest, rerun: RunRecord) -> tuple[list[Finding]
     ):
         for name in _unequal(theirs, mine):
             changed.add(name)
-            findings.append(Finding(code, f"{what} {name} differs between the record and the rerun", "scalar"))
+            findings.append(
+                Finding(code, f"{what} {name} differs between the record and the rerun", "scalar")
+            )
     recorded, found = set(manifest.model.scalars), set(rerun.scalars)
     sides = ((recorded - found, "only in the record"), (found - recorded, "only in the rerun"))
     for scalars, where in sides:
         for scalar in sorted(scalars, key=lambda item: (item.operator, item.argument, item.value)):
             findings.append(
-                Finding("RA303", f"{scalar.operator} received {scalar.argument} = {scalar.value} {where}", "scalar")
+                Finding(
+                    "RA303",
+                    f"{scalar.operator} received {scalar.argument} = {scalar.value} {where}",
+                    "scalar",
+                )
             )
     return findings, changed
 

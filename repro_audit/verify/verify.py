@@ -13,10 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from repro_audit.errors import UntrustedError, UsageError
-from repro_audit.manifest.dsse import MAX_ENVELOPE, Opened, open_envelope
-from repro_audit.manifest.files import MANIFEST_SUFFIX, read_bounded, trace_path
+from repro_audit.manifest.dsse import Opened
 from repro_audit.manifest.keys import TrustedKey
-from repro_audit.manifest.parse import parse_manifest
+from repro_audit.manifest.opening import open_recorded
 from repro_audit.manifest.private import read_inputs
 from repro_audit.manifest.types import Manifest
 from repro_audit.progress import Observer
@@ -24,6 +23,7 @@ from repro_audit.trace.record import Digests, Point, RunRecord
 from repro_audit.trace.tracefile import open_trace
 from repro_audit.verdict import Finding, Result, Verdict
 from repro_audit.verify import environment, identity, known_answers
+from repro_audit.verify.check import require_known_profile
 from repro_audit.verify.compare import Comparison, compare_sequence, match_points, whole_points
 from repro_audit.verify.grade import Grade, device_of, grade
 from repro_audit.verify.judge import heat_map, origin_findings, verdict_of, worst_first
@@ -100,12 +100,9 @@ def open_claim(options: Options) -> Claim:
         UntrustedError: no trusted signature, malformed, contradictory, or the trace is another one.
         UsageError: unreadable files, or inputs that are missing or not asked for.
     """
-    opened = open_envelope(
-        read_bounded(options.manifest, MAX_ENVELOPE, "manifest"),
-        options.trusted,
-        allow_untrusted=options.allow_untrusted,
-    )
-    manifest = parse_manifest(opened.payload)
+    recorded = open_recorded(options.manifest, options.trusted, allow_untrusted=options.allow_untrusted)
+    opened, manifest = recorded.opened, recorded.manifest
+    require_known_profile(manifest)
     if manifest.privacy is None:
         if options.inputs is not None:
             raise UsageError("the inputs of this manifest are not private", hint="leave --inputs out")
@@ -121,17 +118,13 @@ def open_claim(options: Options) -> Claim:
         generated = tuple(sequence.generated for sequence in private.sequences)
         texts = tuple(sequence.text for sequence in private.sequences)
         salt = private.salt
-    return Claim(opened, manifest, prompts, generated, texts, salt, _open_trace(options, manifest))
+    trace = options.trace if options.trace is not None else recorded.trace
+    return Claim(opened, manifest, prompts, generated, texts, salt, _read_trace(trace, manifest))
 
 
-def _open_trace(options: Options, manifest: Manifest) -> tuple[Mapping[int, Digests], ...] | None:
-    path = options.trace
+def _read_trace(path: Path | None, manifest: Manifest) -> tuple[Mapping[int, Digests], ...] | None:
     if path is None:
-        if not options.manifest.name.endswith(MANIFEST_SUFFIX):
-            return None
-        path = trace_path(options.manifest)
-        if not path.exists():
-            return None
+        return None
     with open_trace(path, manifest) as trace:
         return tuple(
             {point: rows.digests for point, rows in trace.rows(index).items()}
@@ -155,7 +148,9 @@ def verify(options: Options, observer: Observer) -> Verification:
         findings.append(Finding("RA103", "nobody trusted vouches for this manifest", "trust"))
     if options.challenge is not None and manifest.challenge != options.challenge:
         held = f"holds {manifest.challenge}" if manifest.challenge else "holds none"
-        findings.append(Finding("RA104", f"the manifest {held}, not the challenge {options.challenge}", "trust"))
+        findings.append(
+            Finding("RA104", f"the manifest {held}, not the challenge {options.challenge}", "trust")
+        )
 
     model = identity.load(options.model, manifest, options.online, observer)
     weights, changed = identity.compare(model, manifest)
@@ -216,7 +211,9 @@ def _rerun(
     required = engine.required_points(model, settings.level)
     sequences = [
         engine.Replay(sequence.id, prompt, generated)
-        for sequence, prompt, generated in zip(manifest.sequences, claim.prompts, claim.generated, strict=True)
+        for sequence, prompt, generated in zip(
+            manifest.sequences, claim.prompts, claim.generated, strict=True
+        )
     ]
     return required, engine.replay(model, sequences, settings, observer=observer, row_salt=claim.salt)
 
@@ -259,7 +256,12 @@ def _texts(claim: Claim, model: LoadedModel) -> list[Finding]:
     if model.tokenizer is None:
         return []
     return [
-        Finding("RA404", f"the text of sequence {index} is not what its tokens decode to", "tokens", sequence=index)
+        Finding(
+            "RA404",
+            f"the text of sequence {index} is not what its tokens decode to",
+            "tokens",
+            sequence=index,
+        )
         for index, (text, tokens) in enumerate(zip(claim.texts, claim.generated, strict=True))
         if text is not None and model.decode(tokens) != text
     ]
@@ -267,7 +269,9 @@ def _texts(claim: Claim, model: LoadedModel) -> list[Finding]:
 
 def _cache(manifest: Manifest, rerun: RunRecord) -> list[Finding]:
     recorded = [Finding("RA405", f"recorded: {fault}", "cache") for fault in manifest.cache_faults]
-    return recorded + [Finding("RA503", f"in the rerun: {fault}", "environment") for fault in rerun.cache_faults]
+    return recorded + [
+        Finding("RA503", f"in the rerun: {fault}", "environment") for fault in rerun.cache_faults
+    ]
 
 
 class _TokenText:
@@ -333,12 +337,18 @@ def _summary(verdict: Verdict, findings: tuple[Finding, ...], changed: bool) -> 
     if verdict is Verdict.REPRODUCED:
         return "every recorded bit was computed again and is the same"
     if verdict is Verdict.DIVERGED:
-        shown = next((f for f in findings if f.code in ("RA401", "RA402", "RA405", "RA406") and f.point), None)
+        shown = next(
+            (f for f in findings if f.code in ("RA401", "RA402", "RA405", "RA406") and f.point), None
+        )
         if changed and shown is None:
             return "the model given here has other weights; no recorded row shows it"
         if shown is not None:
             token = f" at token {shown.position}" if shown.position is not None else ""
-            why = "the model given here has other weights; they show first in" if changed else "bits first differ in"
+            why = (
+                "the model given here has other weights; they show first in"
+                if changed
+                else "bits first differ in"
+            )
             return f"{why} {shown.point}{token} of sequence {shown.sequence}"
     first = next((finding for finding in findings if finding.kind != "note"), None)
     return first.message if first is not None else verdict.value.lower()

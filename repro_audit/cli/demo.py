@@ -1,0 +1,145 @@
+"""``repro-audit demo``: run, sign, verify, tamper, localise, on a real model: no network, no GPU."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from repro_audit.cli.app import Common, command
+from repro_audit.cli.options import Threads, set_threads
+from repro_audit.cli.output import stdout_console
+from repro_audit.cli.recording import Plan, Sampling, record
+from repro_audit.errors import UsageError
+from repro_audit.progress import Observer
+from repro_audit.settings import Decoding, RunSettings
+from repro_audit.verdict import Finding, Result, Verdict
+
+MODEL = "demo:smollm2-135m"
+PROMPT = "The capital of France is"
+NEW_TOKENS = 16
+FOLDER = "repro-audit-demo"
+NAME = "smollm2"
+#: What is damaged: a tensor in the middle of the model.
+TENSOR = "blk.12.ffn_down.weight"
+
+
+@command("demo")
+def demo(common: Common, threads: Threads = None) -> Result | None:
+    """Run SmolLM2-135M, sign and verify the record, flip one bit of one weight of a copy, and see it caught."""
+    folder = Path(common.outputs.path if common.outputs.path is not None else FOLDER)
+    if folder.exists() and not common.outputs.force:
+        raise UsageError(f"the folder {folder} exists", hint="pass --force to use it again, or -o FOLDER")
+    set_threads(threads)
+    folder.mkdir(parents=True, exist_ok=True)
+    return _play(common, folder)
+
+
+def _play(common: Common, folder: Path) -> Result:
+    from repro_audit.manifest import keys
+    from repro_audit.models.tamper import tampered_copy
+    from repro_audit.verify.verify import Options, verify
+
+    key, copy = folder / "key.pem", folder / "tampered.gguf"
+    for path in (key, key.with_name("key.pem.pub"), copy):
+        path.unlink(missing_ok=True)
+    tell = _Narrator(common)
+    tell.step(
+        "1",
+        f'run {MODEL} --prompt "{PROMPT}" --max-new-tokens {NEW_TOKENS} --record ops --key key.pem -o {NAME}',
+    )
+    keys.generate(key)
+    signer = keys.load_private(str(key))
+    plan = Plan(
+        MODEL,
+        (PROMPT,),
+        Sampling(NEW_TOKENS, temperature=0.0),
+        RunSettings(Decoding(NEW_TOKENS), level="ops"),
+        folder / NAME,
+        key=signer,
+        force=True,
+    )
+    with common.observer() as observer:
+        done = record(plan, observer)
+    sequence = done.record.sequences[0]
+    rows = sum(entry.digests.shape[0] for entry in sequence.rows.values())
+    tell.say(f"The model wrote: {PROMPT}{sequence.text}")
+    tell.say(
+        f"Recorded: {len(done.record.points)} points x {len(sequence.prompt) + NEW_TOKENS - 1} tokens, {rows:,} rows."
+    )
+    options = Options(done.manifest, model=MODEL, trusted=(signer.public,))
+
+    tell.step("2", f"verify {NAME}.manifest.json --trusted-key key.pem.pub")
+    with common.observer() as observer:
+        honest = verify(options, observer).result
+    tell.result(honest)
+
+    flip = _tamper(tampered_copy, copy, common)
+    tell.step(
+        "3", f"verify {NAME}.manifest.json --model tampered.gguf --trusted-key key.pem.pub", before=flip
+    )
+    with common.observer() as observer:
+        caught = verify(Options(done.manifest, model=str(copy), trusted=(signer.public,)), observer).result
+    tell.result(caught)
+    return _conclude(folder, honest, caught, flip)
+
+
+class _Narrator:
+    """Tells the story on stdout, or keeps quiet where a machine reads it."""
+
+    def __init__(self, common: Common) -> None:
+        self._console = None if common.outputs.format != "table" else stdout_console(common.outputs.color)
+
+    def step(self, number: str, command_line: str, before: str = "") -> None:
+        """A step begins: what is done first, and the command that does it."""
+        if self._console is not None:
+            self._console.print()
+            if before:
+                self._console.print(before, markup=False, soft_wrap=True)
+            self._console.rule(f"step {number} of 3", style="dim")
+            self._console.print(f"$ repro-audit {command_line}", markup=False, soft_wrap=True, style="bold")
+
+    def say(self, text: str) -> None:
+        """A line of the story."""
+        if self._console is not None:
+            self._console.print(text, markup=False, soft_wrap=True)
+
+    def result(self, result: Result) -> None:
+        """A result as ``verify`` shows it."""
+        if self._console is not None:
+            from repro_audit.report import console
+
+            console.write(result, self._console)
+
+
+def _conclude(folder: Path, honest: Result, caught: Result, flip: str) -> Result:
+    """Did everything go as it must?"""
+    weights = [finding for finding in caught.findings if finding.code == "RA301"]
+    shown = [finding for finding in caught.findings if finding.code == "RA402"]
+    good = (
+        honest.verdict is Verdict.REPRODUCED
+        and caught.verdict is Verdict.DIVERGED
+        and len(weights) == 1
+        and shown
+    )
+    facts = [
+        ("honest model", honest.verdict.value),
+        ("tampered copy", caught.verdict.value),
+        ("damage", flip),
+    ]
+    if shown:
+        first = shown[0]
+        facts.append(("shows first", f"{first.point}, token {first.position} of sequence {first.sequence}"))
+    facts.append(("files", f"{folder} (record, trace, key pair, the tampered copy)"))
+    manifest = folder / f"{NAME}.manifest.json"
+    if not good:
+        findings: tuple[Finding, ...] = honest.findings + caught.findings
+        return Result(
+            "demo", Verdict.INCONCLUSIVE, "the demo did not go as it must; please report it", findings, tuple(facts),
+            next_command="repro-audit doctor",
+        )  # fmt: skip
+    return Result(
+        "demo",
+        Verdict.REPRODUCED,
+        "the honest model reproduced every bit; one flipped bit in the copy was caught and located",
+        facts=tuple(facts),
+        next_command=f"repro-audit show {manifest}",
+    )

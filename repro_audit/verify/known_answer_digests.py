@@ -1,0 +1,1 @@
+DIGESTS: dict[str, str] = {}
