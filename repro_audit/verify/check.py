@@ -1,8 +1,8 @@
 """Is a recording well-formed, signed and in agreement with itself? No model, no rerun, no torch.
 
 VALID says nothing about the computation: only a rerun does. Order per manifest: envelope and signatures,
-format, contradictions and roots, JSON Schema, then the trace: hash of the whole file, header, rows against the
-point digests, largest logits against greedy tokens, saved values against their rows.
+format, contradictions and roots, JSON Schema, then the trace: hash of the whole file, header, rows against
+the point digests, largest logits against greedy tokens, saved values against their rows.
 """
 
 from __future__ import annotations

@@ -36,9 +36,9 @@ _VERDICTS = {
     **dict.fromkeys(("RA204", "RA205", "RA206"), Verdict.DIVERGED),
     **dict.fromkeys(("RA301", "RA302", "RA303", "RA304"), Verdict.DIVERGED),
     **dict.fromkeys(
-        ("RA401", "RA402", "RA403", "RA404", "RA405", "RA406", "RA407", "RA408"), Verdict.DIVERGED
+        ("RA401", "RA402", "RA403", "RA404", "RA405", "RA406", "RA407", "RA408", "RA409"), Verdict.DIVERGED
     ),
-    **dict.fromkeys(("RA501", "RA503"), Verdict.INCONCLUSIVE),
+    **dict.fromkeys(("RA307", "RA501", "RA503"), Verdict.INCONCLUSIVE),
 }
 
 
@@ -53,54 +53,63 @@ CODES = _table(
     (
         "RA101",
         "no signature by a trusted key",
-        "The manifest is unsigned, or signed only by keys that were not passed as --trusted-key. Anyone can have "
+        "The manifest is unsigned, or signed only by keys that were not passed as "
+        "--trusted-key. Anyone can have "
         "written it. No model was loaded.",
-        "Pass the recorder's public key as --trusted-key, or --insecure-allow-untrusted to compare the bits alone.",
+        "Pass the recorder's public key as --trusted-key, or --insecure-allow-untrusted to "
+        "compare the bits alone.",
     ),
     (
         "RA102",
         "invalid signature",
-        "A signature in the envelope does not fit the payload: the payload or the signature was changed after "
+        "A signature in the envelope does not fit the payload: the payload or the signature was "
+        "changed after "
         "signing. No flag overrides this.",
         "Ask the recorder for the original file.",
     ),
     (
         "RA103",
         "trust was waived",
-        "--insecure-allow-untrusted was given: the bits were compared, but nobody vouches for who recorded them. "
+        "--insecure-allow-untrusted was given: the bits were compared, but nobody vouches for "
+        "who recorded them. "
         "No attestation or policy can rest on this result.",
         "Pass --trusted-key with the recorder's public key.",
     ),
     (
         "RA104",
         "the challenge is another one",
-        "--challenge was given and the signed predicate holds another nonce, or none: this may be an old record, "
+        "--challenge was given and the signed predicate holds another nonce, or none: this may "
+        "be an old record, "
         "played again.",
         "Have the run repeated with run --challenge and the nonce you chose.",
     ),
     (
         "RA201",
         "malformed manifest",
-        "The file is not an envelope, its statement does not conform to the schema, or it contradicts itself.",
+        "The file is not an envelope, its statement does not conform to the schema, or it "
+        "contradicts itself.",
         "Ask for the original file; repro-audit schema prints what is expected.",
     ),
     (
         "RA202",
         "the trace does not belong to this manifest",
         "The SHA-256 or the size of the trace file is not what the signed manifest states.",
-        "Put the trace that was recorded with the manifest beside it, or leave it out: then only points are named.",
+        "Put the trace that was recorded with the manifest beside it, or leave it out: then "
+        "only points are named.",
     ),
     (
         "RA203",
         "no trace file",
-        "Without NAME.trace.safetensors only the points that differ can be named, not the tokens, and an origin "
+        "Without NAME.trace.safetensors only the points that differ can be named, not the "
+        "tokens, and an origin "
         "cannot be told from an heir inside a point.",
         "Put the trace file beside the manifest and verify again.",
     ),
     (
         "RA204",
         "a required point is missing",
-        "The verifier derives from the model which points a record of this level must hold. This one is absent, so "
+        "The verifier derives from the model which points a record of this level must hold. "
+        "This one is absent, so "
         "the record cannot show that it was computed as specified.",
         "Have the run recorded again with an unmodified repro-audit of the same version.",
     ),
@@ -113,7 +122,8 @@ CODES = _table(
     (
         "RA206",
         "a point has other rows than required",
-        "The number of rows, their first position, type or shape is not what the model and the level require.",
+        "The number of rows, their first position, type or shape is not what the model and the "
+        "level require.",
         "Have the run recorded again with an unmodified repro-audit of the same version.",
     ),
     (
@@ -125,7 +135,8 @@ CODES = _table(
     (
         "RA301",
         "a tensor differs",
-        "The model given here has a tensor of this name and shape with other bits than the recorder's. It is an "
+        "The model given here has a tensor of this name and shape with other bits than the "
+        "recorder's. It is an "
         "origin of its own; what follows from it is inherited.",
         "Fetch the revision that the manifest names, or accept that it is another model.",
     ),
@@ -138,7 +149,8 @@ CODES = _table(
     (
         "RA303",
         "a scalar differs",
-        "An operator received another scalar (a scale, an epsilon) than the recorder's. Such scalars are computed "
+        "An operator received another scalar (a scale, an epsilon) than the recorder's. Such "
+        "scalars are computed "
         "in Python by the host's mathematics library.",
         "Compare the environments under repro-audit show; the difference lies outside the kernels.",
     ),
@@ -151,7 +163,8 @@ CODES = _table(
     (
         "RA305",
         "the tokenizer differs",
-        "The tokenizer's digest is not the recorded one. Tokens are compared by number, so the rerun is unaffected; "
+        "The tokenizer's digest is not the recorded one. Tokens are compared by number, so the "
+        "rerun is unaffected; "
         "the text may decode otherwise.",
         "Fetch the revision that the manifest names.",
     ),
@@ -162,9 +175,17 @@ CODES = _table(
         "Use the NAME.inputs.json that was written by the same run.",
     ),
     (
+        "RA307",
+        "the runs do not answer the same question",
+        "Profile, model, prompts, decoding settings or recording level of the compared runs are not the same, so "
+        "equal bits would not show that the runs are equal.",
+        "Record both runs with the same model, prompts and options; repro-audit show lists what each used.",
+    ),
+    (
         "RA401",
         "origin: bits first differ here",
-        "Everything this row consumed matches, its own bits do not: the computation itself differed here. Either "
+        "Everything this row consumed matches, its own bits do not: the computation itself "
+        "differed here. Either "
         "the recorder did not compute what the profile specifies, or one of the two machines is at fault.",
         "Verify on a second machine; if it agrees with this one, the record is at fault.",
     ),
@@ -189,20 +210,23 @@ CODES = _table(
     (
         "RA405",
         "a cache row was read back changed",
-        "A key or value row differs between the time it was written and the end of the run: memory or code changed it.",
+        "A key or value row differs between the time it was written and the end of the run: "
+        "memory or code changed it.",
         "Suspect the memory of the machine that ran it; run doctor there and record again.",
     ),
     (
         "RA406",
         "a point differs",
-        "Some row of this point differs. Without the trace it cannot be said which token, nor whether the difference "
+        "Some row of this point differs. Without the trace it cannot be said which token, nor "
+        "whether the difference "
         "began here or was inherited within the same layer.",
         "Put the trace file beside the manifest and verify again.",
     ),
     (
         "RA407",
         "generation should have ended or gone on",
-        "The recorded number of tokens does not follow from the stop tokens and the maximum that were recorded.",
+        "The recorded number of tokens does not follow from the stop tokens and the maximum "
+        "that were recorded.",
         "The output was cut or extended after the run; do not rely on it.",
     ),
     (
@@ -212,11 +236,20 @@ CODES = _table(
         "Run doctor; suspect the memory of this machine.",
     ),
     (
+        "RA409",
+        "the runs drew different tokens",
+        "From here on the runs computed different things. Rows are compared up to this token; if none of them "
+        "differs, the draw itself does.",
+        "Look at the first row that differs before this token; if there is none, verify each run.",
+    ),
+    (
         "RA501",
         "known-answer test failed",
-        "A kernel of this machine does not give the specified bits on known inputs, so nothing that it computes can "
+        "A kernel of this machine does not give the specified bits on known inputs, so nothing "
+        "that it computes can "
         "decide about a record.",
-        "Run repro-audit doctor; force another instruction set with REPRO_KERNELS_ISA, or use another machine.",
+        "Run repro-audit doctor; force another instruction set with REPRO_KERNELS_ISA, or use "
+        "another machine.",
     ),
     (
         "RA502",
@@ -227,7 +260,8 @@ CODES = _table(
     (
         "RA503",
         "a cache row of this machine changed",
-        "During the rerun a key or value row read back other than it was written: this machine's memory or code is "
+        "During the rerun a key or value row read back other than it was written: this "
+        "machine's memory or code is "
         "at fault, so its rerun decides nothing.",
         "Run repro-audit doctor and suspect the memory of this machine.",
     ),
