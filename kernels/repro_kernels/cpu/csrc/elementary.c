@@ -29,7 +29,7 @@ RK_UNARY(THUNK)
             __VA_ARGS__                                                                          \
         }                                                                                        \
     }
-#define EACH for (int64_t i = 0; i < count; i++)
+#define EACH _Pragma("GCC ivdep") for (int64_t i = 0; i < count; i++)
 
 /* 1 / (1 + exp(-x)) */
 COMPOSITE(sigmoid,

@@ -228,10 +228,12 @@ RK_INLINE double rk_pow_core(double x, double y) {
     double a = __builtin_fabs(x), length = __builtin_fabs(y), k, m = rk_split(a, &k), s = (m - 1.0) / (m + 1.0);
     double result = rk_exp2_core(y * (k + RK_C_TWO_LOG2_E * s * rk_atanh_ratio(s)));
     double c = length > 0x1p24 ? 0x1p24 : length, t = c + RK_SHIFTER; /* from 2^24 on every binary32 is even */
-    int integer = t - RK_SHIFTER == c;
-    result = rk_double(rk_bits64(result) ^ (x < 0.0 ? rk_bits64(t) << 63 : 0));
-    int reached = (a > 0.0) & (a < __builtin_inf()) & (length < __builtin_inf()) & ((x > 0.0) | integer);
-    return reached ? result : RK_UNDECIDED;
+    double signed_result = rk_double(rk_bits64(result) ^ rk_bits64(t) << 63); /* the sign of (-1)^c */
+    signed_result = t - RK_SHIFTER == c ? signed_result : RK_UNDECIDED;
+    result = x > 0.0 ? result : signed_result;
+    result = a > 0.0 ? result : RK_UNDECIDED;
+    result = a < __builtin_inf() ? result : RK_UNDECIDED;
+    return length < __builtin_inf() ? result : RK_UNDECIDED;
 }
 
 /* ---- rounding test ---- */
