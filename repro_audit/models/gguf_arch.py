@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +17,7 @@ from repro_audit.errors import InconclusiveError
 from repro_audit.models.gguf_file import GgufFile
 
 Array = npt.NDArray[np.float32]
+_Item = TypeVar("_Item", bound=np.generic)
 
 _TOP = {
     "token_embd.weight": "model.embed_tokens.weight",
@@ -143,7 +144,7 @@ def parameter_name(tensor: str) -> str:
     return f"model.layers.{match[1]}.{_BLOCK[match[2]]}.{match[3]}"
 
 
-def unpermute(parameter: str, value: Array, values: dict[str, Any]) -> Array:
+def unpermute(parameter: str, value: npt.NDArray[_Item], values: dict[str, Any]) -> npt.NDArray[_Item]:
     """Undo llama.cpp's interleaving of a q or k projection's rows, head by head; others stay as they are."""
     if parameter.endswith("self_attn.q_proj.weight"):
         heads = values["num_attention_heads"]

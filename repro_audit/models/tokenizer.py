@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -11,6 +12,8 @@ from repro_audit.models.loaded import Prompt
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
+
+_CLOCK = re.compile(r"""strftime_now\(\s*(["'])(.*?)\1""")
 
 
 class Tokenizer:
@@ -55,23 +58,23 @@ class Tokenizer:
     def _render(self, prompt: str) -> tuple[str, str | None]:
         import jinja2
 
-        dates: list[str] = []
-
-        def strftime_now(pattern: str) -> str:
-            dates.append(datetime.now().strftime(pattern))
-            return dates[-1]
-
         if not getattr(self._backend, "chat_template", None):
             raise InconclusiveError(f"{self._name} has no chat template", hint="leave out --chat")
+        template = str(self._backend.get_chat_template())
+        before = datetime.now()
         try:
             text: Any = self._backend.apply_chat_template(
-                [{"role": "user", "content": prompt}],
-                tokenize=False,
-                add_generation_prompt=True,
-                strftime_now=strftime_now,
+                [{"role": "user", "content": prompt}], tokenize=False, add_generation_prompt=True
             )
-        except jinja2.TemplateError as error:
+        except (jinja2.TemplateError, TypeError, ValueError) as error:
             raise InconclusiveError(
                 f"the chat template of {self._name} failed ({error})", hint="leave out --chat"
             ) from error
-        return str(text), " ".join(dict.fromkeys(dates)) or None
+        return str(text), _date_in(str(text), template, (before, datetime.now()))
+
+
+def _date_in(text: str, template: str, moments: tuple[datetime, datetime]) -> str | None:
+    """The dates in a rendered text: what the template's strftime_now calls wrote, around these moments."""
+    patterns = [match[2] for match in _CLOCK.finditer(template)]
+    written = dict.fromkeys(moment.strftime(pattern) for pattern in patterns for moment in moments)
+    return " ".join(date for date in written if date and date in text) or None

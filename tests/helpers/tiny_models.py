@@ -1,7 +1,7 @@
 """Tiny random models on disk: real transformers classes, real safetensors files, a real tokenizer.
 
-``tiny_folder(tmp_path, "llama")`` writes a Hugging Face folder in well under a second; ``tiny_gguf`` a GGUF file of
-the same kind. ``make_mlp``, ``make_mlp_with_inputs``, ``make_training`` are factories for ``python:`` models.
+``tiny_folder(tmp_path, "llama")`` writes a Hugging Face folder in well under a second, ``tiny_gguf`` a GGUF file.
+``make_mlp``, ``make_mlp_with_inputs``, ``make_training`` are factories for ``python:`` models.
 """
 
 from __future__ import annotations
@@ -74,7 +74,16 @@ def byte_vocabulary() -> tuple[dict[str, int], list[tuple[str, str]]]:
     from tokenizers.pre_tokenizers import ByteLevel
 
     tokens = [*SPECIAL, *sorted(ByteLevel.alphabet())]
-    merges = [("t", "h"), ("th", "e"), ("Ġ", "the"), ("i", "n"), ("a", "n"), ("Ġ", "a"), ("e", "r"), ("o", "u")]
+    merges = [
+        ("t", "h"),
+        ("th", "e"),
+        ("Ġ", "the"),
+        ("i", "n"),
+        ("a", "n"),
+        ("Ġ", "a"),
+        ("e", "r"),
+        ("o", "u"),
+    ]
     tokens += [left + right for left, right in merges]
     return {token: index for index, token in enumerate(tokens)}, merges
 
@@ -119,7 +128,9 @@ def tiny_weights(family: str, *, dtype: torch.dtype, seed: int, overrides: dict[
         if not tensor.dtype.is_floating_point:
             state[name] = tensor
             continue
-        drawn = torch.randn(tensor.shape, generator=generator, dtype=torch.float32) * (0.3 if tensor.ndim > 1 else 0.1)
+        drawn = torch.randn(tensor.shape, generator=generator, dtype=torch.float32) * (
+            0.3 if tensor.ndim > 1 else 0.1
+        )
         if name.endswith("weight") and tensor.ndim == 1:
             drawn += 1.0
         state[name] = drawn.to(dtype)
