@@ -1,7 +1,8 @@
 """What every command shares: common flags, configuration, one-sentence errors, exit codes.
 
-A command is a plain function that takes :class:`Common` first and returns a :class:`~repro_audit.verdict.Result`
-(rendered, and its verdict becomes the exit code) or None (it printed its own data; exit 0).
+A command is a plain function that takes :class:`Common` first and returns a
+:class:`~repro_audit.verdict.Result` (rendered, and its verdict becomes the exit code) or None (it printed its
+own data; exit 0).
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
@@ -70,7 +71,7 @@ class Common:
     """
 
     command: str
-    outputs: Outputs = Outputs()
+    outputs: Outputs = field(default_factory=Outputs)
     quiet: bool = False
     verbose: bool = False
     progress: str = "auto"
@@ -111,6 +112,11 @@ def _config_callback(context: typer.Context, value: str | None) -> str | None:
     return value
 
 
+def _config_option() -> Any:
+    help = "Settings: flag > REPRO_AUDIT_* > this file."
+    return flag_only("--config", "-c", metavar="FILE", is_eager=True, callback=_config_callback, help=help)
+
+
 def _common_parameters(*, dry_run: bool) -> list[inspect.Parameter]:
     """The parameters that the decorator appends to every command."""
 
@@ -121,30 +127,22 @@ def _common_parameters(*, dry_run: bool) -> list[inspect.Parameter]:
     found = [
         parameter("format_", Annotated[str, option("--format", "-f", help=f"{formats}.")], "table"),
         parameter(
-            "report", Annotated[list[str], option("--report", metavar="FMT=PATH", help="One more report.")], []
-        ),
-        parameter("force", Annotated[bool, flag_only("--force", "--overwrite", help="Replace files that exist.")], False),
-        parameter(
-            "config",
-            Annotated[
-                str | None,
-                flag_only(
-                    "--config", "-c", metavar="FILE", is_eager=True, callback=_config_callback,
-                    help="Settings: flag > REPRO_AUDIT_* > this file.",
-                ),
-            ],
-            None,
+            "report", Annotated[list[str], option("--report", metavar="FMT=PATH", help="One more.")], []
         ),
         parameter(
-            "exit_codes", Annotated[str, option("--exit-codes", help="verdict|bisect (0, 1, 125).")], "verdict"
+            "force",
+            Annotated[bool, flag_only("--force", "--overwrite", help="Replace existing files.")],
+            False,
+        ),
+        parameter("config", Annotated[str | None, _config_option()], None),
+        parameter(
+            "exit_codes", Annotated[str, option("--exit-codes", help="verdict|bisect (0/1/125).")], "verdict"
         ),
         parameter("progress", Annotated[str, option("--progress", help="auto|on|off.")], "auto"),
-        parameter("color", Annotated[str, option("--color", help="auto|always|never; NO_COLOR too.")], "auto"),
-        parameter("quiet", Annotated[bool, option("--quiet", "-q", help="No talk, errors only.")], False),
-        parameter(
-            "verbose", Annotated[bool, option("--verbose", "-v", help="Tracebacks on errors, more talk.")], False
-        ),
-    ]  # fmt: skip
+        parameter("color", Annotated[str, option("--color", help="auto|always|never.")], "auto"),
+        parameter("quiet", Annotated[bool, option("--quiet", "-q", help="Errors only.")], False),
+        parameter("verbose", Annotated[bool, option("--verbose", "-v", help="Tracebacks on errors.")], False),
+    ]
     if dry_run:
         found.append(
             parameter(

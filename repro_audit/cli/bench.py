@@ -28,7 +28,7 @@ def bench(
     ] = 5,
     threads: Threads = None,
 ) -> Result | None:
-    """Measure speed against torch and Hugging Face on this machine; bits are checked before anything is timed."""
+    """Measure speed against torch and Hugging Face here; bits are checked before anything is timed."""
     import torch
 
     from repro_audit.verify import environment

@@ -1,4 +1,4 @@
-"""Settings from files and the environment: flag > REPRO_AUDIT_* > file > default; unknown keys are refused."""
+"""Settings: flag > REPRO_AUDIT_* > file > default; unknown keys are refused."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def env_name(option: str) -> str:
 def load_config(path: Path, command: str, known: Mapping[str, Mapping[str, str]]) -> dict[str, Any]:
     """The file's values for one command, by parameter name.
 
-    The file is a YAML mapping. A top-level key is an option name without its dashes and applies to every command
-    that has the option; a mapping under a command's name applies to that command alone and wins.
+    The file is a YAML mapping. A top-level key is an option name without its dashes and applies to every
+    command that has the option; a mapping under a command's name applies to that command alone and wins.
 
     Args:
         path: the file.

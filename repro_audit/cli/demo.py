@@ -9,7 +9,6 @@ from repro_audit.cli.options import Threads, set_threads
 from repro_audit.cli.output import stdout_console
 from repro_audit.cli.recording import Plan, Sampling, record
 from repro_audit.errors import UsageError
-from repro_audit.progress import Observer
 from repro_audit.settings import Decoding, RunSettings
 from repro_audit.verdict import Finding, Result, Verdict
 
@@ -24,7 +23,7 @@ TENSOR = "blk.12.ffn_down.weight"
 
 @command("demo")
 def demo(common: Common, threads: Threads = None) -> Result | None:
-    """Run SmolLM2-135M, sign and verify the record, flip one bit of one weight of a copy, and see it caught."""
+    """Run, sign and verify SmolLM2-135M, flip one bit of one weight of a copy, and see it caught."""
     folder = Path(common.outputs.path if common.outputs.path is not None else FOLDER)
     if folder.exists() and not common.outputs.force:
         raise UsageError(f"the folder {folder} exists", hint="pass --force to use it again, or -o FOLDER")
@@ -63,7 +62,8 @@ def _play(common: Common, folder: Path) -> Result:
     rows = sum(entry.digests.shape[0] for entry in sequence.rows.values())
     tell.say(f"The model wrote: {PROMPT}{sequence.text}")
     tell.say(
-        f"Recorded: {len(done.record.points)} points x {len(sequence.prompt) + NEW_TOKENS - 1} tokens, {rows:,} rows."
+        f"Recorded: {len(done.record.points)} points x {len(sequence.prompt) + NEW_TOKENS - 1} "
+        f"tokens, {rows:,} rows."
     )
     options = Options(done.manifest, model=MODEL, trusted=(signer.public,))
 

@@ -69,7 +69,7 @@ def diagnose(observer: Observer) -> Result:
         Verdict.VALID if good else Verdict.INCONCLUSIVE,
         "every kernel gives the specified bits on this machine"
         if good
-        else f"{len(findings)} of {len(cases)} kernels give wrong bits: nothing computed here can decide about a record",
+        else f"{len(findings)} of {len(cases)} kernels give wrong bits: this machine decides nothing",
         tuple(findings),
         tuple(facts),
         (("known answers", len(cases)), ("right", len(cases) - len(findings))),

@@ -76,7 +76,7 @@ def run_and_exit(arguments: Sequence[str] | None = None) -> int:
 
 
 def main() -> None:
-    """Console script: run, then exit with the verdict's code; an unexpected exception is one sentence, exit 1."""
+    """Console script: exit with the verdict's code; an unexpected exception is one sentence, exit 1."""
     try:
         code = run_and_exit()
     finally:

@@ -45,7 +45,7 @@ ModelArgument = Annotated[
     str,
     typer.Argument(
         metavar="MODEL",
-        help="A Hugging Face folder, org/name@revision, file.gguf, python:module:factory or demo:smollm2-135m.",
+        help="Folder, org/name@revision, file.gguf, python:module:factory or demo:smollm2-135m.",
         show_default=False,
     ),
 ]

@@ -42,14 +42,15 @@ class Sampling:
         """The decoding that will really happen.
 
         Raises:
-            InconclusiveError: the model's generation_config asks for something that the sampler does not specify.
+            InconclusiveError: the generation_config asks for something that the sampler does not specify.
         """
         defaults = model.generation
         if self.temperature is None and self.top_k is None and self.top_p is None:
             if defaults.unsupported and self.max_new_tokens:
                 name, value = defaults.unsupported[0]
                 raise InconclusiveError(
-                    f"the model's generation_config sets {name} = {value}, which the sampler does not specify",
+                    f"the model's generation_config sets {name} = {value}, which the sampler "
+                    "does not specify",
                     hint="pass --temperature to decode by your own arguments",
                 )
             temperature, top_k, top_p = defaults.temperature, defaults.top_k, defaults.top_p
@@ -107,7 +108,7 @@ class Recorded:
     Attributes:
         manifest: its path; the other files lie beside it.
         record: the last run's rows and tokens.
-        repeats: payload-independent run roots (hex), one per repetition; all equal unless the machine is at fault.
+        repeats: run roots (hex), one per repetition; equal unless the machine is at fault.
         decoding: as resolved.
     """
 
@@ -165,7 +166,15 @@ def record_loaded(plan: Plan, model: LoadedModel, observer: Observer) -> Recorde
         runs = [done]
         roots.append(_root(done))
     observer.stage("writing the record")
-    payload = _write(plan, model, settings, prompts, runs[-1], salt, (new_run_id(), started, utc_now()))
+    payload = _write(
+        plan,
+        model,
+        settings=settings,
+        prompts=prompts,
+        run=runs[-1],
+        salt=salt,
+        occasion=(new_run_id(), started, utc_now()),
+    )
     return Recorded(
         plan.paths()[0],
         runs[-1],
@@ -191,7 +200,8 @@ def _require_fits(tokens: int, index: int, plan: Plan, context: int | None) -> N
     total = tokens + max(plan.sampling.max_new_tokens - 1, 0)
     if context is not None and total > context:
         raise UsageError(
-            f"prompt {index} has {tokens} tokens; with {plan.sampling.max_new_tokens} new ones it exceeds the "
+            f"prompt {index} has {tokens} tokens; with {plan.sampling.max_new_tokens} new ones "
+            "it exceeds the "
             f"model's context of {context}",
             hint="shorten the prompt or pass a smaller --max-new-tokens",
         )
@@ -229,6 +239,7 @@ def _root(run: RunRecord) -> str:
 def _write(
     plan: Plan,
     model: LoadedModel,
+    *,
     settings: RunSettings,
     prompts: Sequence[Prompt],
     run: RunRecord,
@@ -242,7 +253,7 @@ def _write(
     from repro_audit.trace.tracefile import write_trace
     from repro_audit.verify.environment import collect
 
-    texts = [prompt.text for prompt in prompts]
+    texts: list[str | None] = [prompt.text for prompt in prompts]
     top2 = salt is None and all(sequence.top2 is not None for sequence in run.sequences)
     private = None
     if salt is not None:
@@ -254,7 +265,8 @@ def _write(
             ),
         )
     chat = None
-    if plan.chat and prompts:
+    if plan.chat and prompts and private is None:
+        # A rendered template holds the prompt.
         chat = ChatClaim(tuple(prompt.chat_template_text or "" for prompt in prompts), prompts[0].date)
     paths = plan.paths()
     with (

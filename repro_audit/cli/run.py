@@ -29,7 +29,7 @@ from repro_audit.verdict import Finding, Result, Verdict
 
 
 @command("run", dry_run=True, output=False)
-def run(
+def run(  # noqa: PLR0917  (the command line's own flags)
     common: Common,
     model: ModelArgument,
     prompt: Annotated[str | None, option("--prompt", metavar="TEXT", help="One prompt.")] = None,
@@ -176,7 +176,8 @@ def _result(plan: Plan, done: Recorded) -> Result:
     drawn = sum(len(sequence.generated) for sequence in record.sequences)
     decoding = done.decoding
     how = "greedy" if decoding.temperature == 0 else (
-        f"temperature {decoding.temperature}, top-k {decoding.top_k}, top-p {decoding.top_p}, seed {decoding.seed}"
+        f"temperature {decoding.temperature}, top-k {decoding.top_k}, top-p {decoding.top_p}, "
+        f"seed {decoding.seed}"
     )  # fmt: skip
     findings = [
         Finding(

@@ -27,4 +27,4 @@ def show(
     """Show what was run, by whom, on what, with which coverage, and who attested to it."""
     from repro_audit.verify.show import show as run_show
 
-    return run_show(Path(manifest), [Path(path) for path in attestations or ()], trusted_keys(trusted_key))
+    return run_show(Path(manifest), trusted_keys(trusted_key), [Path(path) for path in attestations or ()])

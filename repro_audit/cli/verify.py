@@ -29,7 +29,7 @@ from repro_audit.verdict import Result, Verdict
 
 
 @command("verify", dry_run=True)
-def verify(
+def verify(  # noqa: PLR0917  (the command line's own flags)
     common: Common,
     manifest: Annotated[
         str, typer.Argument(metavar="MANIFEST", help="NAME.manifest.json.", show_default=False)

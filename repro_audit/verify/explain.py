@@ -42,7 +42,7 @@ _VERDICTS = {
 }
 
 
-#: Every code that a finding can carry. 0 refusals, 1 trust, 2 structure, 3 model and inputs, 4 rerun, 5 machine.
+#: Every code of a finding. 0 refusals, 1 trust, 2 structure, 3 model and inputs, 4 rerun, 5 machine.
 CODES = _table(
     (
         "RA000",

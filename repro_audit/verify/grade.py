@@ -1,7 +1,7 @@
 """Evidence grade: how far apart were the two machines that agree? No torch.
 
-Agreement between two runs on one kind of device proves little (stock kernels manage that); agreement between a GPU
-and a CPU of another vendor proves that nothing but the specification made the bits.
+Agreement between two runs on one kind of device proves little (stock kernels manage that); agreement between
+a GPU and a CPU of another vendor proves that nothing but the specification made the bits.
 """
 
 from __future__ import annotations

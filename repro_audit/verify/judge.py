@@ -16,8 +16,8 @@ from repro_audit.verify.origins import Origins
 
 _NUMBER = re.compile(r"(?:^|\.)(\d+)(?:\.|$)")
 _ORDER = (
-    "trust", "weights", "origin", "inputs", "scalar", "cache", "tokens", "structure", "inherited", "environment",
-    "note",
+    "trust", "weights", "origin", "inputs", "scalar", "cache", "tokens", "structure", "inherited",
+    "environment", "note",
 )  # fmt: skip
 
 
@@ -47,7 +47,7 @@ def origin_findings(
         sequence: index in request order.
         points: the point table.
         found: what :func:`repro_audit.verify.origins.find_origins` found.
-        changed: names of tensors and buffers known to differ: a point that reads one shows it, and is no origin.
+        changed: tensors and buffers known to differ: a point that reads one shows it, and is no origin.
         by_token: False where only whole points were compared.
         token_text: position -> the token fed there, as people read it.
     """
@@ -99,9 +99,9 @@ def spans(numbers: Sequence[int]) -> str:
 def heat_map(
     points: Sequence[Point], comparison: Comparison, found: Origins, positions: int
 ) -> tuple[str, ...]:
-    """Layers x tokens: ``.`` identical, ``O`` origin, ``x`` inherited, ``_`` not recorded; empty without a trace.
+    """Layers x tokens: ``.`` identical, ``O`` origin, ``x`` inherited, ``_`` not recorded.
 
-    Each row is a label, a space, and one character a token.
+    Empty without a trace. Each row is a label, a space, and one character a token.
     """
     if not comparison.by_token:
         return ()

@@ -1,8 +1,8 @@
 """Known-answer test: every CPU kernel of this machine on fixed inputs against committed digests.
 
 A machine that fails cannot decide about a record (RA501). Inputs come from the Philox generator that numpy
-guarantees not to change; digests are BLAKE3 over the outputs' bits, NaN canonical. The committed digests are bound
-to the specification by the kernels' own tests, which compare every kernel with it bit for bit;
+guarantees not to change; digests are BLAKE3 over the outputs' bits, NaN canonical. The committed digests are
+bound to the specification by the kernels' own tests, which compare every kernel with it bit for bit;
 ``python -m repro_audit.verify.known_answers`` prints the table anew.
 """
 
@@ -257,10 +257,9 @@ def answer(case: Case) -> str:
         except KernelError as error:
             return f"refused: {error}"
     for output in outputs:
-        if output.is_floating_point():
-            nan = torch.full((), float("nan"), dtype=output.dtype)
-            output = torch.where(torch.isnan(output), nan, output)
         flat = output.contiguous().reshape(-1)
+        if flat.is_floating_point():
+            flat = torch.where(torch.isnan(flat), torch.full((), float("nan"), dtype=flat.dtype), flat)
         hasher.update(f"{output.dtype} {tuple(output.shape)} ".encode())
         hasher.update(flat.view(torch.uint8).numpy().tobytes())
     return hasher.digest()[:16].hex()

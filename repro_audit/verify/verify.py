@@ -1,8 +1,8 @@
 """Rerun a recorded run and say whether the bits are the same, and where they first are not.
 
-Order: envelope and trust, schema, trace hash, model identity, known-answer test of this machine, rerun, required
-points, row digests, scalars, buffers and constants, tokens, text. Nothing is imported, downloaded or loaded on
-behalf of a manifest that nobody trusted vouches for.
+Order: envelope and trust, schema, trace hash, model identity, known-answer test of this machine, rerun,
+required points, row digests, scalars, buffers and constants, tokens, text. Nothing is imported, downloaded or
+loaded on behalf of a manifest that nobody trusted vouches for.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from repro_audit.progress import Observer
 from repro_audit.trace.record import Digests, Point, RunRecord
 from repro_audit.trace.tracefile import open_trace
 from repro_audit.verdict import Finding, Result, Verdict
-from repro_audit.verify import environment, identity, known_answers
+from repro_audit.verify import environment, identity
 from repro_audit.verify.check import require_known_profile
 from repro_audit.verify.compare import Comparison, compare_sequence, match_points, whole_points
 from repro_audit.verify.grade import Grade, device_of, grade
@@ -39,7 +39,7 @@ class Options:
 
     Attributes:
         manifest: the envelope's file.
-        model: MODEL as typed, or None: the packaged demo or a local hub-cache revision, whose digests must match.
+        model: MODEL as typed, or None: the packaged demo or a local hub-cache revision.
         trusted: keys that may vouch.
         allow_untrusted: compare bits although nobody trusted vouches.
         trace: the trace file, or None for the one beside the manifest, if there is one.
@@ -156,13 +156,15 @@ def verify(options: Options, observer: Observer) -> Verification:
     weights, changed = identity.compare(model, manifest)
     findings += weights
 
+    from repro_audit.verify import known_answers
+
     observer.stage("known-answer test of this machine")
     failed = known_answers.failures()
     findings += [
         Finding("RA501", f"{name} gives wrong bits on this machine", "environment") for name in failed
     ]
     if failed:
-        return _conclude(options, claim, model, findings, {}, (), ())
+        return _conclude(options, claim, model, findings, counts={}, maps=(), changed=bool(changed))
 
     required, rerun = _rerun(options, claim, model, observer)
     observer.stage("compare rows")
@@ -191,7 +193,7 @@ def verify(options: Options, observer: Observer) -> Verification:
     if claim.trace is None:
         counts = {f"points {name.removeprefix('rows ')}": count for name, count in counts.items()}
     findings += _tokens(claim, rerun) + _texts(claim, model) + _cache(manifest, rerun)
-    return _conclude(options, claim, model, findings, counts, maps, changed)
+    return _conclude(options, claim, model, findings, counts=counts, maps=maps, changed=bool(changed))
 
 
 def _rerun(
@@ -226,7 +228,15 @@ def _rows(
     compared = []
     for index, (sequence, mine) in enumerate(zip(manifest.sequences, rerun.sequences, strict=True)):
         trace = None if claim.trace is None else claim.trace[index]
-        comparison = compare_sequence(index, required, matched, manifest.points, sequence, trace, mine)
+        comparison = compare_sequence(
+            index,
+            required=required,
+            matched=matched,
+            recorded=manifest.points,
+            claim=sequence,
+            trace=trace,
+            rerun=mine,
+        )
         findings += comparison.findings
         compared.append(comparison)
     return findings, compared
@@ -242,7 +252,8 @@ def _tokens(claim: Claim, rerun: RunRecord) -> list[Finding]:
                 findings.append(
                     Finding(
                         "RA403",
-                        f"token {position} of sequence {index} is recorded as {claimed}, the sampler picks {picked}",
+                        f"token {position} of sequence {index} is recorded as {claimed}, the "
+                        f"sampler picks {picked}",
                         "tokens",
                         sequence=index,
                         position=position,
@@ -284,7 +295,7 @@ class _TokenText:
     def __call__(self, position: int) -> str:
         if self._model.tokenizer is None or position >= len(self._tokens):
             return ""
-        return f" ({ascii(self._model.decode(self._tokens[position : position + 1]))})"
+        return f" ({self._model.decode(self._tokens[position : position + 1])!a})"
 
 
 def _token_text(claim: Claim, model: LoadedModel, index: int) -> _TokenText:
@@ -296,9 +307,10 @@ def _conclude(
     claim: Claim,
     model: LoadedModel,
     findings: list[Finding],
+    *,
     counts: Mapping[str, int],
     maps: Sequence[tuple[str, tuple[str, ...]]],
-    changed: Sequence[str] | set[str],
+    changed: bool,
 ) -> Verification:
     manifest = claim.manifest
     here = environment.collect()
@@ -323,7 +335,7 @@ def _conclude(
     result = Result(
         "verify",
         verdict,
-        _summary(verdict, ordered, bool(changed)),
+        _summary(verdict, ordered, changed),
         ordered,
         facts,
         tuple(counts.items()),
@@ -358,7 +370,7 @@ def _next(options: Options, verdict: Verdict, findings: tuple[Finding, ...], lev
     codes = {finding.code for finding in findings}
     if verdict is Verdict.REPRODUCED:
         trusted = "" if options.trusted else " (with --trusted-key)"
-        return f"repro-audit verify {options.manifest} --key KEY --attest OUT{trusted}, to say so under your name"
+        return f"repro-audit verify {options.manifest} --key KEY --attest OUT{trusted}"
     if "RA501" in codes:
         return "repro-audit doctor"
     if "RA301" in codes:
