@@ -127,7 +127,7 @@ class _Pair:
         self.changed: set[str] = set()
         self.counts = {"rows identical": 0, "origins": 0, "inherited": 0, "after other tokens": 0}
         self.matrix: list[tuple[str, tuple[str, ...]]] = []
-        self.first: tuple[int, int, str] | None = None
+        self.first: tuple[int, int, int] | None = None
         self.by_token = a.rows is not None and b.rows is not None
 
     def compare(self) -> Result:
@@ -180,7 +180,7 @@ class _Pair:
             token_text=lambda position: _token_text(a, position),
         )
         for origin in found.origins:
-            place = (n, origin.position, table[origin.point].name)
+            place = (n, origin.position, origin.point)
             self.first = place if self.first is None else min(self.first, place)
         if found.origins and self.by_token:
             self.matrix.append(
@@ -253,7 +253,8 @@ class _Pair:
         elif verdict is Verdict.IDENTICAL:
             summary = f"every recorded bit of {names} is the same"
         elif self.first is not None:
-            n, position, name = self.first
+            n, position, point = self.first
+            name = self.a.manifest.points[point].point.name
             token = f" at token {position}" if self.by_token else ""
             summary = f"bits of {names} first differ in {name}{token} of sequence {n}"
         else:
