@@ -52,21 +52,17 @@ _ALIASES: Final = {
 SUPPORTED: Final = frozenset(ELEMENTARY) | frozenset(COMPOSITE) | frozenset(_ALIASES)
 """Names that :func:`unary` takes."""
 
-_NO_PARAMETERS: Final = (0.0, 0.0, 0.0)
 _INTERNAL: Final = ("identity", "div_scalar", "pow_scalar")
 _NUMBERS: Final = {name: number for number, name in enumerate([*ELEMENTARY, *COMPOSITE, *_INTERNAL])}
 _DTYPES: Final = {getattr(torch, name): number for name, number in native.DTYPES.items()}
+_Parameters = ctypes.c_double * 3
 
-
-def _padded(values: tuple[float, ...]) -> tuple[float, float, float]:
-    first, second, third = (*values, 0.0, 0.0, 0.0)[:3]
-    return first, second, third
-
-
-# Name -> (number in the C table, its three parameters at their defaults).
-_CALLS: Final = {name: (_NUMBERS[name], _NO_PARAMETERS) for name in ELEMENTARY}
-_CALLS.update({name: (_NUMBERS[name], _padded(tuple(p.values()))) for name, p in COMPOSITE.items()})
-_CALLS.update({name: (_NUMBERS[target], values) for name, (target, values) in _ALIASES.items()})
+# Name -> (number in the C table, its parameters at their defaults).
+_CALLS: Final[dict[str, tuple[int, Any]]] = {
+    name: (_NUMBERS[name], _Parameters(*COMPOSITE.get(name, {}).values()))
+    for name in (*ELEMENTARY, *COMPOSITE)
+}
+_CALLS.update({name: (_NUMBERS[target], _Parameters(*values)) for name, (target, values) in _ALIASES.items()})
 
 
 def unary(name: str, x: torch.Tensor, *, out_dtype: torch.dtype | None = None) -> torch.Tensor:
@@ -109,12 +105,12 @@ def composite(
     if unknown or len(parameters) > len(defaults):
         raise UnsupportedError(f"{name} with the parameter {unknown[0] if unknown else parameters[-1]!r}")
     values = tuple(float(value) for value in {**defaults, **given, **named}.values())
-    return _run(name, _NUMBERS[name], x, out_dtype, _padded(values))
+    return _run(name, _NUMBERS[name], x, out_dtype, _Parameters(*values))
 
 
 def div_scalar(x: torch.Tensor, c: float, *, out_dtype: torch.dtype | None = None) -> torch.Tensor:
     """``RN(x / RN(c))``, never a product with 1/c. Arguments and errors as :func:`unary`."""
-    return _run("division", _NUMBERS["div_scalar"], x, out_dtype, (float(c), 0.0, 0.0))
+    return _run("division", _NUMBERS["div_scalar"], x, out_dtype, _Parameters(float(c)))
 
 
 def pow(
@@ -131,7 +127,7 @@ def pow(
         UnsupportedError: as :func:`unary`, or no tensor.
     """
     if isinstance(x, torch.Tensor) and not isinstance(y, torch.Tensor):
-        return _run("pow", _NUMBERS["pow_scalar"], x, out_dtype, (float(y), 0.0, 0.0))
+        return _run("pow", _NUMBERS["pow_scalar"], x, out_dtype, _Parameters(float(y)))
     if not isinstance(x, torch.Tensor) and not isinstance(y, torch.Tensor):
         raise UnsupportedError("pow of two numbers")
     kind = out_dtype or torch.result_type(x, y)
@@ -141,44 +137,40 @@ def pow(
     _functions()[1](base.data_ptr(), exponent.data_ptr(), result.data_ptr(), result.numel())
     if kind is torch.float32:
         return result
-    return _run("pow", _NUMBERS["identity"], result, kind, _NO_PARAMETERS)
+    return _run("pow", _NUMBERS["identity"], result, kind, None)
 
 
 def _operand(value: torch.Tensor | float) -> torch.Tensor:
     """As float32: an exact upcast, or RN of a number."""
     if isinstance(value, torch.Tensor):
-        return _run("pow", _NUMBERS["identity"], value, torch.float32, _NO_PARAMETERS)
+        return _run("pow", _NUMBERS["identity"], value, torch.float32, None)
     return torch.tensor(value, dtype=torch.float64).to(torch.float32)
 
 
 @functools.cache
 def _functions() -> tuple[Any, Any]:
     """The C entry points ``unary`` and ``pow``."""
-    pointer, size, code, number = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int, ctypes.c_double
     unary_entry, pow_entry = native.fn("unary"), native.fn("pow")
-    unary_entry.argtypes = [code, pointer, code, pointer, code, size, number, number, number]
-    pow_entry.argtypes = [pointer, pointer, pointer, size]
+    unary_entry.argtypes = [ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p]
+    pow_entry.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64]
     unary_entry.restype = pow_entry.restype = None
     return unary_entry, pow_entry
 
 
 def _run(
-    name: str,
-    number: int,
-    x: torch.Tensor,
-    out_dtype: torch.dtype | None,
-    parameters: tuple[float, float, float],
+    name: str, number: int, x: torch.Tensor, out_dtype: torch.dtype | None, parameters: Any
 ) -> torch.Tensor:
     source = _DTYPES.get(x.dtype)
     target = source if out_dtype is None else _DTYPES.get(out_dtype)
     if source is None or target is None or not x.is_cpu:
         raise UnsupportedError(f"{name} of {x.dtype} to {out_dtype or x.dtype} on {x.device.type}")
     out = torch.empty_like(x) if target == source else torch.empty_like(x, dtype=out_dtype)
+    code = number | source << 8 | target << 12
     # A dense operand's layout is that of `out`; both are then plain runs of memory in the same order.
     if x.is_contiguous() or out.stride() == x.stride():
-        _functions()[0](number, x.data_ptr(), source, out.data_ptr(), target, x.numel(), *parameters)
+        _functions()[0](code, x.data_ptr(), out.data_ptr(), x.numel(), parameters)
         return out
     packed = x.contiguous()
     result = torch.empty_like(packed, dtype=out.dtype)
-    _functions()[0](number, packed.data_ptr(), source, result.data_ptr(), target, x.numel(), *parameters)
+    _functions()[0](code, packed.data_ptr(), result.data_ptr(), x.numel(), parameters)
     return out.copy_(result)

@@ -158,15 +158,18 @@ static void run(array_function function, const float *parameters, const void *x,
     }
 }
 
-/* y[i] = FUNCTIONS[number](x[i]) for n contiguous values; dtypes are RK_F32, RK_BF16, RK_F16; the parameters'
- * meaning is the function's, each rounded to binary32 here. x == y is allowed when the dtypes are equal. */
-RK_EXPORT void RK_NAME(unary)(int number, const void *x, int x_dtype, void *y, int y_dtype, int64_t n, double p0,
-                              double p1, double p2) {
-    array_function function = FUNCTIONS[number];
+/* y[i] = FUNCTIONS[number](x[i]) for n contiguous values. `code` packs the function's number (low byte) and the dtypes
+ * of x and y (bits 8 and 12 on): fewer arguments, shorter calls. Three parameters, rounded to binary32 here, whose
+ * meaning is the function's, or null. x == y is allowed when the dtypes are equal. */
+RK_EXPORT void RK_NAME(unary)(int64_t code, const void *x, void *y, int64_t n, const double *parameters) {
+    static const double none[PARAMETERS] = {0};
+    const double *given = parameters ? parameters : none;
+    array_function function = FUNCTIONS[code & 0xff];
+    int x_dtype = (int)(code >> 8 & 15), y_dtype = (int)(code >> 12 & 15);
     if (n <= GRAIN) {
         RK_FP_ENTER;
-        const float parameters[PARAMETERS] = {(float)p0, (float)p1, (float)p2};
-        run(function, parameters, x, x_dtype, y, y_dtype, 0, n);
+        const float p[PARAMETERS] = {(float)given[0], (float)given[1], (float)given[2]};
+        run(function, p, x, x_dtype, y, y_dtype, 0, n);
         RK_FP_LEAVE;
         return;
     }
@@ -174,11 +177,11 @@ RK_EXPORT void RK_NAME(unary)(int number, const void *x, int x_dtype, void *y, i
 #pragma omp parallel
     {
         RK_FP_ENTER;
-        const float parameters[PARAMETERS] = {(float)p0, (float)p1, (float)p2};
+        const float p[PARAMETERS] = {(float)given[0], (float)given[1], (float)given[2]};
 #pragma omp for schedule(static)
         for (int64_t c = 0; c < chunks; c++) {
             int64_t end = (c + 1) * CHUNK;
-            run(function, parameters, x, x_dtype, y, y_dtype, c * CHUNK, end < n ? end : n);
+            run(function, p, x, x_dtype, y, y_dtype, c * CHUNK, end < n ? end : n);
         }
         RK_FP_LEAVE;
     }
@@ -198,14 +201,59 @@ RK_EXPORT void RK_NAME(pow)(const float *x, const float *y, float *z, int64_t n)
     }
 }
 
-/* The wide integer path alone, for the tests: function numbers below RK_UNARY_COUNT, or pow with y not null. */
-RK_EXPORT void RK_NAME(elementary_reference)(int number, const float *x, const float *y, float *z, int64_t n) {
-#pragma omp parallel if (n > 64)
-    {
-        RK_FP_ENTER;
-#pragma omp for schedule(static)
-        for (int64_t i = 0; i < n; i++)
-            z[i] = y ? RK_NAME(pow_slow)(x[i], y[i]) : RK_NAME(elementary_slow)(number, x[i]);
-        RK_FP_LEAVE;
+/* ---- for the tests and the exhaustive proof ---- */
+
+#define CORE_CASE(name) case RK_##name: return rk_##name##_core(x);
+static double core(int number, double x) {
+    switch (number) {
+        RK_CORED(CORE_CASE)
+        CORE_CASE(sin)
+        CORE_CASE(cos)
+        CORE_CASE(tan)
+    default: return RK_UNDECIDED;
     }
+}
+
+/* The fast path's binary64 approximation, RK_UNDECIDED where it does not reach. */
+RK_EXPORT void RK_NAME(elementary_core)(int number, const float *x, double *y, int64_t n) {
+    RK_FP_ENTER;
+    for (int64_t i = 0; i < n; i++) y[i] = core(number, (double)x[i]);
+    RK_FP_LEAVE;
+}
+
+/* The wide integer path alone; y not null: pow(x, y). */
+RK_EXPORT void RK_NAME(elementary_wide)(int number, const float *x, const float *y, float *z, int64_t n) {
+    RK_FP_ENTER;
+    for (int64_t i = 0; i < n; i++)
+        z[i] = y ? RK_NAME(pow_slow)(x[i], y[i]) : RK_NAME(elementary_slow)(number, x[i]);
+    RK_FP_LEAVE;
+}
+
+/* Over the bit patterns first .. first + count - 1: wherever the approximation lies within `band` (relative) of a
+ * rounding boundary, or is undecided, compares the function with the wide integer path. Elsewhere the function is right
+ * if the approximation's error is below `band`, which leaves it 2^8 and more times its analysed error. Returns the number
+ * of differing results; *compared counts the comparisons, *worst is the last pattern that differed. */
+RK_EXPORT int64_t RK_NAME(elementary_prove)(int number, uint32_t first, int64_t count, double band, int64_t *compared,
+                                            uint32_t *worst) {
+    int64_t wrong = 0;
+    *compared = 0;
+    RK_FP_ENTER;
+    for (int64_t start = 0; start < count; start += CHUNK) {
+        float x[CHUNK], y[CHUNK], rounded;
+        int64_t size = count - start < CHUNK ? count - start : CHUNK;
+        for (int64_t i = 0; i < size; i++) x[i] = rk_float(first + (uint32_t)(start + i));
+        FUNCTIONS[number](x, y, size, 0);
+        for (int64_t i = 0; i < size; i++) {
+            if (!rk_round_test(core(number, (double)x[i]), band, &rounded)) {
+                if (rk_bits(rounded) == rk_bits(y[i])) continue;
+            } else {
+                ++*compared;
+                if (rk_bits(RK_NAME(elementary_slow)(number, x[i])) == rk_bits(y[i])) continue;
+            }
+            wrong++;
+            *worst = rk_bits(x[i]);
+        }
+    }
+    RK_FP_LEAVE;
+    return wrong;
 }
