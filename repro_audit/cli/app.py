@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import typer
+from repro_kernels.errors import KernelError
 
 from repro_audit.cli.config import env_name, load_config, unknown_environment
 from repro_audit.cli.output import COLORS, FORMATS, TOGGLES, Outputs, choice, parse_reports
@@ -216,20 +217,19 @@ def _run(
         for variable in unknown_environment(SETTINGS):
             common.say(f"note: {variable} is not a setting and is ignored")
         common.outputs.check()
-        result = function(common, **values)
+        try:
+            result = function(common, **values)
+        except ReproAuditError as error:
+            _emit_refusal(common, error)
+            raise
         if result is None:
             return 0
         common.outputs.emit(result)
         return common.exit_code(result.verdict)
     except ReproAuditError as error:
-        complain(str(error))
         if common.verbose:
             _traceback(error)
-        if common.outputs.wants_data and error.verdict not in (Verdict.USAGE, Verdict.CRASH):
-            finding = Finding("RA000", error.message, "note")
-            common.outputs.emit(
-                Result(name, error.verdict, error.message, (finding,), next_command=error.hint)
-            )
+        complain(str(error))
         return common.exit_code(error.verdict)
     except KeyboardInterrupt:
         complain("interrupted; nothing was left half-written")
@@ -238,14 +238,35 @@ def _run(
         # Whoever read stdout has gone: not worth a sentence, and the flush at exit must not complain either.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return Verdict.USAGE.exit_code
+    except KernelError as error:
+        if common.verbose:
+            _traceback(error)
+        complain(f"{error}; run repro-audit doctor for what this machine can do")
+        return common.exit_code(Verdict.INCONCLUSIVE)
     except MemoryError:
-        complain("out of memory; use a smaller --batch-size, --prefill-chunk or machine with more memory")
+        complain("out of memory; use a smaller --batch-size, --prefill-chunk or a machine with more memory")
+        return common.exit_code(Verdict.INCONCLUSIVE)
+    except RuntimeError as error:
+        # torch has no class of its own for this on the CPU.
+        if "can't allocate memory" not in str(error):
+            raise
+        complain("out of memory; use a smaller --batch-size, --prefill-chunk or a machine with more memory")
         return common.exit_code(Verdict.INCONCLUSIVE)
     except OSError as error:
         if common.verbose:
             _traceback(error)
         complain(_os_sentence(error))
         return common.exit_code(Verdict.USAGE)
+
+
+def _emit_refusal(common: Common, error: ReproAuditError) -> None:
+    """A refusal as a result, where a machine or a file asked for one; usage errors are told on stderr alone."""
+    if not common.outputs.wants_data or error.verdict in (Verdict.USAGE, Verdict.CRASH):
+        return
+    finding = Finding("RA000", error.message, "note")
+    common.outputs.emit(
+        Result(common.command, error.verdict, error.message, (finding,), next_command=error.hint)
+    )
 
 
 def _resolve(name: str, given: dict[str, Any]) -> Common:
@@ -282,4 +303,6 @@ def _traceback(error: BaseException) -> None:
 
 def complain(sentence: str) -> None:
     """The one sentence on stderr."""
-    sys.stderr.write(f"repro-audit: {' '.join(sentence.split())}\n")
+    # Names from files may hold what a terminal would obey.
+    plain = "".join(c if c.isprintable() else " " for c in sentence)
+    sys.stderr.write(f"repro-audit: {' '.join(plain.split())}\n")

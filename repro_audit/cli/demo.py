@@ -3,28 +3,37 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Annotated
 
-from repro_audit.cli.app import Common, command
+from repro_audit.cli.app import Common, command, option
 from repro_audit.cli.options import Threads, set_threads
 from repro_audit.cli.output import stdout_console
 from repro_audit.cli.recording import Plan, Sampling, record
 from repro_audit.errors import UsageError
 from repro_audit.settings import Decoding, RunSettings
-from repro_audit.verdict import Finding, Result, Verdict
+from repro_audit.verdict import Result, Verdict
 
 MODEL = "demo:smollm2-135m"
 PROMPT = "The capital of France is"
 NEW_TOKENS = 16
 FOLDER = "repro-audit-demo"
 NAME = "smollm2"
-#: What is damaged: a tensor in the middle of the model.
-TENSOR = "blk.12.ffn_down.weight"
+#: What is damaged: a matrix in the middle of the model.
+TENSOR = "model.layers.12.mlp.down_proj.weight"
 
 
-@command("demo")
-def demo(common: Common, threads: Threads = None) -> Result | None:
+@command("demo", output=False)
+def demo(
+    common: Common,
+    folder_name: Annotated[
+        str, option("--output", "-o", metavar="FOLDER", help="Where the files are left.")
+    ] = FOLDER,
+    threads: Threads = None,
+) -> Result | None:
     """Run, sign and verify SmolLM2-135M, flip one bit of one weight of a copy, and see it caught."""
-    folder = Path(common.outputs.path if common.outputs.path is not None else FOLDER)
+    folder = Path(folder_name)
+    if not folder.parent.is_dir():
+        raise UsageError(f"the folder of {folder} does not exist", hint="create it or name another with -o")
     if folder.exists() and not common.outputs.force:
         raise UsageError(f"the folder {folder} exists", hint="pass --force to use it again, or -o FOLDER")
     set_threads(threads)
@@ -33,16 +42,19 @@ def demo(common: Common, threads: Threads = None) -> Result | None:
 
 
 def _play(common: Common, folder: Path) -> Result:
+    import shutil
+
     from repro_audit.manifest import keys
     from repro_audit.models.tamper import tampered_copy
     from repro_audit.verify.verify import Options, verify
 
-    key, copy = folder / "key.pem", folder / "tampered.gguf"
-    for path in (key, key.with_name("key.pem.pub"), copy):
+    key, copy = folder / "key.pem", folder / "tampered"
+    for path in (key, key.with_name("key.pem.pub")):
         path.unlink(missing_ok=True)
+    shutil.rmtree(copy, ignore_errors=True)
     tell = _Narrator(common)
     tell.step(
-        "1",
+        1,
         f'run {MODEL} --prompt "{PROMPT}" --max-new-tokens {NEW_TOKENS} --record ops --key key.pem -o {NAME}',
     )
     keys.generate(key)
@@ -60,24 +72,25 @@ def _play(common: Common, folder: Path) -> Result:
         done = record(plan, observer)
     sequence = done.record.sequences[0]
     rows = sum(entry.digests.shape[0] for entry in sequence.rows.values())
+    fed = len(sequence.prompt) + NEW_TOKENS - 1
     tell.say(f"The model wrote: {PROMPT}{sequence.text}")
     tell.say(
-        f"Recorded: {len(done.record.points)} points x {len(sequence.prompt) + NEW_TOKENS - 1} "
-        f"tokens, {rows:,} rows."
+        f"Recorded and signed: {len(done.record.points)} points x {fed} tokens, {rows:,} rows of digests."
     )
-    options = Options(done.manifest, model=MODEL, trusted=(signer.public,))
 
-    tell.step("2", f"verify {NAME}.manifest.json --trusted-key key.pem.pub")
+    tell.step(2, f"verify {NAME}.manifest.json --trusted-key key.pem.pub")
     with common.observer() as observer:
-        honest = verify(options, observer).result
+        honest = verify(Options(done.manifest, MODEL, (signer.public,)), observer).result
     tell.result(honest)
 
-    flip = _tamper(tampered_copy, copy, common)
-    tell.step(
-        "3", f"verify {NAME}.manifest.json --model tampered.gguf --trusted-key key.pem.pub", before=flip
-    )
+    damage = tampered_copy(MODEL, copy, tensor=TENSOR)
+    flip = f"bit {damage.bit} of byte {damage.offset:,} of {damage.file}: {damage.tensor}[{damage.element}] "
+    flip += f"{damage.before:.6g} -> {damage.after:.6g}"
+    tell.say("")
+    tell.say(f"Now a copy of the model with one bit flipped, {flip}.")
+    tell.step(3, f"verify {NAME}.manifest.json --model tampered/{damage.file} --trusted-key key.pem.pub")
     with common.observer() as observer:
-        caught = verify(Options(done.manifest, model=str(copy), trusted=(signer.public,)), observer).result
+        caught = verify(Options(done.manifest, str(damage.path), (signer.public,)), observer).result
     tell.result(caught)
     return _conclude(folder, honest, caught, flip)
 
@@ -88,14 +101,12 @@ class _Narrator:
     def __init__(self, common: Common) -> None:
         self._console = None if common.outputs.format != "table" else stdout_console(common.outputs.color)
 
-    def step(self, number: str, command_line: str, before: str = "") -> None:
-        """A step begins: what is done first, and the command that does it."""
+    def step(self, number: int, command_line: str) -> None:
+        """A step begins: the command that does the same."""
         if self._console is not None:
             self._console.print()
-            if before:
-                self._console.print(before, markup=False, soft_wrap=True)
             self._console.rule(f"step {number} of 3", style="dim")
-            self._console.print(f"$ repro-audit {command_line}", markup=False, soft_wrap=True, style="bold")
+            self._console.print(f"$ repro-audit {command_line}\n", markup=False, soft_wrap=True, style="bold")
 
     def say(self, text: str) -> None:
         """A line of the story."""
@@ -131,11 +142,14 @@ def _conclude(folder: Path, honest: Result, caught: Result, flip: str) -> Result
     facts.append(("files", f"{folder} (record, trace, key pair, the tampered copy)"))
     manifest = folder / f"{NAME}.manifest.json"
     if not good:
-        findings: tuple[Finding, ...] = honest.findings + caught.findings
         return Result(
-            "demo", Verdict.INCONCLUSIVE, "the demo did not go as it must; please report it", findings, tuple(facts),
+            "demo",
+            Verdict.INCONCLUSIVE,
+            "the demo did not go as it must; please report it",
+            honest.findings + caught.findings,
+            tuple(facts),
             next_command="repro-audit doctor",
-        )  # fmt: skip
+        )
     return Result(
         "demo",
         Verdict.REPRODUCED,

@@ -1,9 +1,10 @@
-"""A result for a person at a terminal: worst first, next command last, readable without colour at 80 columns."""
+"""A result at a terminal: worst first, next command last, readable without colour at 80 columns."""
 
 from __future__ import annotations
 
 import io
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import groupby
 
 from rich.console import Console
@@ -40,7 +41,8 @@ def render(result: Result) -> str:
 
 
 def write(result: Result, console: Console) -> None:
-    """Print the result to a rich console."""
+    """Print the result to a rich console; what a terminal would obey is written out, not obeyed."""
+    result = _printable(result)
     style = (
         "bold green" if result.verdict in _GOOD else "bold red" if result.verdict in _BAD else "bold yellow"
     )
@@ -62,6 +64,33 @@ def write(result: Result, console: Console) -> None:
     if result.next_command:
         console.print()
         console.print(Text.assemble(("Next: ", "bold"), result.next_command), soft_wrap=True)
+
+
+def _printable(result: Result) -> Result:
+    """The result with every unprintable character as its escape: names and texts may be hostile."""
+    return replace(
+        result,
+        command=_plain(result.command),
+        summary=_plain(result.summary),
+        findings=tuple(
+            replace(
+                finding,
+                message=_plain(finding.message),
+                details=tuple((_plain(name), _plain(value)) for name, value in finding.details),
+            )
+            for finding in result.findings
+        ),
+        facts=tuple((_plain(name), _plain(value)) for name, value in result.facts),
+        counts=tuple((_plain(name), count) for name, count in result.counts),
+        matrix=tuple((_plain(name), tuple(map(_plain, rows))) for name, rows in result.matrix),
+        next_command=_plain(result.next_command),
+    )
+
+
+def _plain(text: str) -> str:
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
 
 
 def _line(console: Console, text: Text) -> None:

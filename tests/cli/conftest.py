@@ -20,7 +20,7 @@ class Ran:
     err: str
 
     def refused(self, code: int, *words: str) -> None:
-        """Assert the contract of every refusal: the code, one sentence on stderr that says the words, no more."""
+        """Assert the contract of every refusal: the code, one sentence on stderr with the words, no more."""
         assert self.code == code, (self.code, self.err)
         lines = self.err.splitlines()
         said = [line for line in lines if line.startswith("repro-audit: ")]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -69,7 +68,7 @@ RUN = ("--prompt", "the an", "--unsigned", "--max-new-tokens", "2")
         (["bench", "everything"], 2, ["everything", "gemm"]),
     ],
 )
-def test_one_sentence(cli, model, tmp_path, monkeypatch, arguments, code, words):
+def test_one_sentence(cli, model, tmp_path, monkeypatch, arguments, code, words):  # noqa: PLR0917
     monkeypatch.chdir(tmp_path)
     ran = cli(*[str(model) if argument == "M" else argument for argument in arguments])
     ran.refused(code, *words)
@@ -148,18 +147,19 @@ def test_help_is_instant_and_light():
     """Well under what a person notices: no torch, no numpy, no rich, no transformers."""
     code = (
         "import sys; from repro_audit.cli.main import run_and_exit; run_and_exit(['--help']); "
-        "heavy = {'torch', 'numpy', 'rich', 'transformers', 'cryptography', 'yaml', 'blake3'} & set(sys.modules); "
+        "heavy = {'torch', 'numpy', 'rich', 'transformers', 'cryptography', 'yaml'} & set(sys.modules); "
         "sys.exit(f'help imports {sorted(heavy)}' if heavy else 0)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     times = []
     for _ in range(3):
-        started = time.process_time_ns(), os.times().children_user + os.times().children_system
-        subprocess.run(
-            [sys.executable, "-m", "repro_audit.cli.main", "--help"], capture_output=True, check=True
+        before = os.times()
+        subprocess.run([sys.executable, "-m", "repro_audit.cli.main", "-h"], capture_output=True, check=True)
+        after = os.times()
+        times.append(
+            after.children_user + after.children_system - before.children_user - before.children_system
         )
-        times.append(os.times().children_user + os.times().children_system - started[1])
     assert min(times) < 0.6, times
 
 
