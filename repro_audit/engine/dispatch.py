@@ -135,12 +135,13 @@ class ProfileMode(TorchDispatchMode):
         """Record a float scalar that a fused kernel receives in place of ``operator``."""
         self.findings.scalars.add((operator, argument, float(value).hex()))
 
-    def fused(self, name: str, kernel: str) -> None:
-        """Count a call of a fused kernel, which runs under the table with the same bits."""
-        cell = self.cells.get(name)
-        if cell is None:
-            cell = self.cells[name] = Cell(Row("specified", kernel, _decompose))
-        cell.calls += 1
+    def counter(self, func: Any) -> Cell:
+        """The count of an operator, for a kernel that runs in its place."""
+        return self.cells.get(func) or self._resolve(func)
+
+    def fused(self, name: str, kernel: str) -> Cell:
+        """The count of a fused kernel, which runs under the table with the same bits."""
+        return self.cells.setdefault(name, Cell(Row("specified", kernel, _decompose)))
 
     def _resolve(self, func: Any) -> Cell:
         row = self.table.get(func)

@@ -84,6 +84,20 @@ class Recorder:
         for (point, spans, header, tensor, _, _), digests in zip(pending, found, strict=True):
             self._store(point, spans, header, tensor, digests)
 
+    def changed(self, point: int, sequence: int, tensor: torch.Tensor) -> list[int]:
+        """Positions whose rows, hashed again, are not what was recorded.
+
+        Args:
+            point: index of a recorded point of domain kv.
+            sequence: index of the sequence.
+            tensor: [positions, kv heads, ...], position 0 first.
+        """
+        _, _, parts = self._found[sequence][point]
+        key = self._keys[tensor.dtype, tensor.shape[2:]][1]
+        (digests,) = digest_many([(tensor, key, 2)])
+        recorded = np.concatenate(parts).reshape(tensor.shape[0], -1)
+        return np.flatnonzero((digests.reshape(recorded.shape) != recorded).any(axis=1)).tolist()
+
     def rows(self, sequence: int) -> dict[int, PointRows]:
         """Point index to row digests of one sequence, points in canonical order."""
         found = self._found[sequence]

@@ -1,0 +1,289 @@
+"""Generation and teacher-forced replay: one loop, in which a replay knows all tokens beforehand.
+
+A sequence of P prompt tokens and N drawn ones feeds P + N - 1 tokens (the last is never fed) and needs the logits of
+positions P-1 .. P+N-2, the token drawn at position p + 1 coming from row p. With no tokens to draw the prompt is scored:
+all P are fed and every row counts. The schedule (batch, chunks, steps) decides speed and memory, never a bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from repro_kernels.cpu.sampling import sample
+from repro_kernels.errors import NonFiniteError
+
+from repro_audit.engine.cache import PositionCache
+from repro_audit.engine.session import Session, check_length, session
+from repro_audit.errors import InconclusiveError, UsageError
+from repro_audit.progress import NullObserver, Observer
+from repro_audit.trace.record import RunRecord, SequenceRecord
+from repro_audit.trace.recorder import Recorder, Span
+
+if TYPE_CHECKING:
+    from repro_audit.models.loaded import LoadedModel
+    from repro_audit.settings import Decoding, RunSettings
+
+#: Most rows of one step, and most of them with logits: what bounds the memory of activations.
+STEP_ROWS = 1024
+STEP_LOGITS = 256
+
+
+@dataclass(frozen=True)
+class Request:
+    """A prompt to run: the sequence's recorded id, and its token ids."""
+
+    id: int
+    prompt_ids: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Replay:
+    """A recorded sequence to run again, its generated tokens given."""
+
+    id: int
+    prompt: tuple[int, ...]
+    generated: tuple[int, ...]
+
+
+@dataclass
+class _Sequence:
+    """One sequence in progress: ``index`` in request order, ``known`` tokens to feed, ``fed`` of them done."""
+
+    index: int
+    id: int
+    prompt: tuple[int, ...]
+    known: list[int]
+    replayed: bool
+    fed: int = 0
+    drawn: list[int] = field(default_factory=list)
+    top2: list[npt.NDArray[np.uint32]] = field(default_factory=list)
+
+    def first_logit(self, decoding: Decoding) -> int:
+        return len(self.prompt) - 1 if decoding.max_new_tokens else 0
+
+
+def record(
+    model: LoadedModel,
+    requests: Sequence[Request],
+    settings: RunSettings,
+    *,
+    observer: Observer | None = None,
+    row_salt: bytes | None = None,
+    fuse: bool = True,
+) -> RunRecord:
+    """Run prompts and record points.
+
+    Args:
+        model: loaded, in evaluation mode.
+        requests: at least one, with distinct ids.
+        settings: as resolved.
+        observer: told of stages and tokens.
+        row_salt: 32 secret bytes that key row digests, for private inputs.
+        fuse: use fused kernels where they apply; the bits are the same without.
+
+    Raises:
+        UsageError: an empty or too long prompt, an unknown setting.
+        InconclusiveError: something lies outside the profile, by name.
+    """
+    sequences = [
+        _Sequence(index, request.id, request.prompt_ids, list(request.prompt_ids), replayed=False)
+        for index, request in enumerate(requests)
+    ]
+    return _run(model, sequences, settings, observer or NullObserver(), row_salt, fuse, "generate")
+
+
+def replay(
+    model: LoadedModel,
+    sequences: Sequence[Replay],
+    settings: RunSettings,
+    *,
+    observer: Observer | None = None,
+    row_salt: bytes | None = None,
+    fuse: bool = True,
+) -> RunRecord:
+    """Run recorded sequences again, teacher-forced: one prefill, and what the sampler picks from each row.
+
+    ``generated`` of the result holds the sampler's picks; a recorded token that differs was not drawn from these bits.
+    Arguments and errors as in :func:`record`.
+    """
+    started = [
+        _Sequence(
+            index, item.id, item.prompt, [*item.prompt, *item.generated[:-1]], replayed=bool(item.generated)
+        )
+        for index, item in enumerate(sequences)
+    ]
+    return _run(model, started, settings, observer or NullObserver(), row_salt, fuse, "replay")
+
+
+def _run(
+    model: LoadedModel,
+    sequences: list[_Sequence],
+    settings: RunSettings,
+    observer: Observer,
+    salt: bytes | None,
+    fuse: bool,
+    stage: str,
+) -> RunRecord:
+    decoding = settings.decoding
+    _check(model, sequences, decoding)
+    faults: list[str] = []
+    steps = 0
+    with session(model, settings, fuse=fuse) as opened:
+        recorder = Recorder(opened.plan.points, len(sequences), salt, save_values=settings.save_values)
+        opened.recorder = recorder
+        total = sum(max(len(item.known), len(item.prompt) + decoding.max_new_tokens - 1) for item in sequences)
+        observer.stage(stage, total)
+        size = settings.batch_size if opened.packed else 1
+        for begin in range(0, len(sequences), max(size, 1)):
+            batch = sequences[begin : begin + max(size, 1)]
+            capacity = max(len(item.prompt) + max(decoding.max_new_tokens, len(item.known)) for item in batch)
+            cache = opened.cache(len(batch), capacity)
+            steps += _run_batch(opened, batch, settings, cache, observer)
+            faults += _cache_faults(opened, recorder, cache, batch)
+        return RunRecord(
+            points=opened.plan.points,
+            sequences=[
+                SequenceRecord(
+                    item.id,
+                    item.prompt,
+                    tuple(item.drawn),
+                    recorder.rows(item.index),
+                    np.concatenate(item.top2) if item.top2 else None,
+                )
+                for item in sequences
+            ],
+            scalars=opened.mode.scalars(),
+            constants=opened.mode.constants(),
+            buffers=opened.buffers,
+            operators=opened.mode.operators(),
+            modules=opened.modules(),
+            attention="eager",
+            cache_faults=tuple(faults),
+            values=dict(recorder.values()),
+            schedule={"batch_size": size, "prefill_chunk": settings.prefill_chunk, "steps": steps},
+        )
+
+
+def _check(model: LoadedModel, sequences: Sequence[_Sequence], decoding: Decoding) -> None:
+    if not sequences:
+        raise UsageError("there is no prompt to run", hint="give --prompt or --prompts")
+    if len({item.id for item in sequences}) != len(sequences):
+        raise UsageError("two sequences have the same id")
+    for item in sequences:
+        if not item.prompt:
+            raise UsageError(f"the prompt of sequence {item.id} is empty", hint="a prompt has at least one token")
+        length = max(len(item.known), len(item.prompt) + decoding.max_new_tokens)
+        if model.context_length is not None and length > model.context_length:
+            raise UsageError(
+                f"sequence {item.id} may reach {length} tokens, the model's context holds {model.context_length}",
+                hint="shorten the prompt or --max-new-tokens",
+            )
+        check_length(model.module, length)
+
+
+def _run_batch(
+    opened: Session, batch: list[_Sequence], settings: RunSettings, cache: PositionCache, observer: Observer
+) -> int:
+    """Feed every sequence to its end; returns the number of steps."""
+    steps = 0
+    while live := [item for item in batch if item.fed < len(item.known)]:
+        tokens: list[int] = []
+        spans: list[Span] = []
+        keep: list[int] = []
+        owners: list[_Sequence] = []
+        for item in live:
+            first = item.first_logit(settings.decoding)
+            count = _share(item, first, settings.prefill_chunk, STEP_ROWS - len(tokens), STEP_LOGITS - len(keep))
+            if count <= 0:
+                continue
+            begin = len(tokens)
+            tokens += item.known[item.fed : item.fed + count]
+            spans.append(Span(item.index, item.fed, begin, len(tokens)))
+            for row in range(begin, len(tokens)):
+                if item.fed + row - begin >= first:
+                    keep.append(row)
+                    owners.append(item)
+            item.fed += count
+        logits = opened.step(tokens, spans, keep, cache)
+        steps += 1
+        if keep:
+            _draw(logits, owners, settings.decoding)
+        observer.advance(len(tokens))
+    return steps
+
+
+def _share(item: _Sequence, first: int, chunk: int, rows: int, logits: int) -> int:
+    """How many of its tokens a sequence feeds in the coming step."""
+    count = min(len(item.known) - item.fed, rows, chunk or rows)
+    wanted = item.fed + count - max(item.fed, first)
+    return count - max(wanted - logits, 0) if wanted > 0 else count
+
+
+def _draw(logits: torch.Tensor, owners: list[_Sequence], decoding: Decoding) -> None:
+    """Draw one token per row, in order; note each row's two largest logits."""
+    with np.errstate(invalid="ignore"):
+        tops = _top2(logits.to(torch.float32))
+    for row, item in enumerate(owners):
+        item.top2.append(tops[row : row + 1])
+        if not decoding.max_new_tokens:
+            continue
+        position = len(item.prompt) + len(item.drawn)
+        try:
+            token = sample(
+                logits[row],
+                temperature=decoding.temperature,
+                seed=decoding.seed,
+                position=position,
+                sequence_id=item.id,
+                top_k=decoding.top_k,
+                top_p=decoding.top_p,
+            )
+        except NonFiniteError as error:
+            raise InconclusiveError(
+                f"{error} of sequence {item.id} at position {position - 1}", hint="the model overflows on this input"
+            ) from error
+        item.drawn.append(token)
+        more = len(item.drawn) < decoding.max_new_tokens and token not in decoding.stop_token_ids
+        if not item.replayed and more:
+            item.known.append(token)
+
+
+def _top2(logits: torch.Tensor) -> npt.NDArray[np.uint32]:
+    """uint32 [rows, 2, 2]: (token id, fp32 bits) of the two largest logits, ties to the lowest id.
+
+    Raises:
+        InconclusiveError: a NaN logit.
+    """
+    values = logits.contiguous().numpy()
+    rows = np.arange(values.shape[0])
+    found = np.zeros((values.shape[0], 2, 2), dtype=np.uint32)
+    first = values.argmax(axis=1)
+    best = values[rows, first]
+    if np.isnan(best).any():
+        raise InconclusiveError("a logit is NaN", hint="the model overflows on this input")
+    found[:, 0, 0], found[:, 0, 1] = first, best.view(np.uint32)
+    if values.shape[1] > 1:
+        values[rows, first] = -np.inf
+        second = values.argmax(axis=1)
+        second = np.where(second == first, (first == 0).astype(np.int64), second)
+        found[:, 1, 0], found[:, 1, 1] = second, values[rows, second].view(np.uint32)
+        values[rows, first] = best
+    return found
+
+
+def _cache_faults(
+    opened: Session, recorder: Recorder, cache: PositionCache, batch: Sequence[_Sequence]
+) -> list[str]:
+    """Hash the cache again: rows that are not what was written, as ``point name s{sequence} position``."""
+    faults = []
+    for layer, indices in opened.kv_points.items():
+        for item in batch:
+            for point, rows in zip(indices, cache.rows(layer, item.index, item.fed), strict=True):
+                for position in recorder.changed(point, item.index, rows):
+                    faults.append(f"{opened.plan.points[point].name} s{item.index} {position}")
+    return faults

@@ -1,0 +1,248 @@
+"""A model under the profile: global state, parameters, buffers, fused kernels and hooks, set up once for many steps."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+from repro_audit.engine import attention
+from repro_audit.engine.buffers import derived_buffers
+from repro_audit.engine.cache import PositionCache
+from repro_audit.engine.context import audited
+from repro_audit.engine.coverage import modules_covered
+from repro_audit.engine.dispatch import ProfileMode
+from repro_audit.engine.fused import fused_modules, fuses_attention
+from repro_audit.engine.hooks import hooked
+from repro_audit.engine.layout import find_layout
+from repro_audit.engine.optable import table
+from repro_audit.engine.points import Plan, cache_argument, eager, plan, rows_of, windows
+from repro_audit.engine.storedparam import stored_parameters
+from repro_audit.errors import InconclusiveError, UsageError
+from repro_audit.trace.record import ModuleCount, TensorDigest
+from repro_audit.trace.recorder import Recorder, Span
+
+if TYPE_CHECKING:
+    from repro_audit.models.loaded import LoadedModel
+    from repro_audit.settings import RunSettings
+
+ACTIVATION_DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+class Session:
+    """Runs steps of one decoder. Made by :func:`session`.
+
+    Attributes:
+        plan: points and where they are taken.
+        packed: whether a step may carry rows of several sequences (the engine's own attention).
+        recorder: where rows go; set by the caller before the first step.
+    """
+
+    def __init__(self, model: LoadedModel, settings: RunSettings, *, fuse: bool) -> None:
+        self.module = model.module
+        self.plan: Plan = plan(self.module, settings.level)
+        self.layout = find_layout(self.module)
+        self.packed = fuse and fuses_attention(self.module)
+        self.fuse = fuse
+        self.dtype = ACTIVATION_DTYPES[settings.activations]
+        self.names = {id(child): path for path, child in self.module.named_modules()}
+        self.mode = ProfileMode(table(), self.names)
+        self.recorder: Recorder | None = None
+        self.buffers: tuple[TensorDigest, ...] = ()
+        self.spans: Sequence[Span] = ()
+        self.kv_points: dict[int, tuple[int, int]] = {}
+        self._attention: attention.StepAttention | None = None
+        self._arguments: dict[str, Any] = {}
+        self._cache_name = cache_argument(self.module)
+        self._accepted = inspect.signature(self.module.forward).parameters
+        keys = {site.layer: index for index, site in enumerate(self.plan.sites) if site.kind == "key"}
+        values = {site.layer: index for index, site in enumerate(self.plan.sites) if site.kind == "value"}
+        self.kv_points = {layer: (keys[layer], values[layer]) for layer in keys if layer in values}
+        self.logits_point = len(self.plan.points) - 1
+
+    @contextmanager
+    def _open(self) -> Iterator[None]:
+        with ExitStack() as stack:
+            stack.enter_context(audited())
+            stack.enter_context(stored_parameters(self.module, self.dtype))
+            self.buffers = stack.enter_context(derived_buffers(self.module, self.mode))
+            if self.fuse:
+                stack.enter_context(fused_modules(self.module, self.mode))
+            sites = self.plan.sites
+            stack.enter_context(hooked(self.module, sites, self._take))
+            if self.packed:
+                queries = {
+                    id(self.module.get_submodule(site.module)): index
+                    for index, site in enumerate(sites)
+                    if site.kind == "query"
+                }
+                window = windows(self.module, self.layout)
+                self._attention = attention.StepAttention(self.mode, queries, self._take, window)
+                stack.enter_context(attention.registered(self._attention))
+                stack.enter_context(eager(self.module, attention.IMPLEMENTATION))
+            else:
+                stack.enter_context(eager(self.module))
+            yield
+
+    def cache(self, slots: int, capacity: int) -> PositionCache:
+        """A cache for ``slots`` sequences of at most ``capacity`` positions, whose writes are recorded."""
+        written = self._written if self.kv_points else None
+        return PositionCache(slots, capacity, len(self.layout.blocks), packed=self.packed, written=written)
+
+    def step(
+        self, tokens: Sequence[int], spans: Sequence[Span], keep: Sequence[int], cache: PositionCache
+    ) -> torch.Tensor:
+        """One forward pass.
+
+        Args:
+            tokens: token ids, rows of all spans side by side.
+            spans: which rows are which positions of which sequence; one span unless the session is packed.
+            keep: rows whose logits are wanted, ascending.
+            cache: the batch's cache.
+
+        Returns:
+            [len(keep), vocabulary] in the activation type.
+
+        Raises:
+            InconclusiveError: an operator outside the table, or a non-finite value where none may be.
+        """
+        self.spans = spans
+        cache.begin(spans)
+        if self._attention is not None:
+            self._attention.cache = cache
+        positions = torch.cat([torch.arange(s.first, s.first + s.end - s.begin) for s in spans])
+        arguments: dict[str, Any] = {
+            "input_ids": torch.tensor([list(tokens)]),
+            "position_ids": positions[None],
+            self._cache_name: cache,
+            "use_cache": True,
+        }
+        every = len(keep) == len(tokens)
+        if not every and keep:
+            arguments["logits_to_keep"] = torch.tensor(list(keep))
+        elif not keep:
+            arguments["logits_to_keep"] = 1
+        arguments = {name: value for name, value in arguments.items() if name in self._accepted}
+        with self.mode:
+            output = self.module(**arguments)
+        logits: torch.Tensor = output.logits[0]
+        if not every and "logits_to_keep" not in arguments:
+            logits = logits[list(keep)]
+        if self.recorder is not None:
+            if keep:
+                self.recorder.take(self.logits_point, logits, _kept_spans(spans, keep))
+            self.recorder.flush()
+        return logits[: len(keep)]
+
+    def modules(self) -> tuple[ModuleCount, ...]:
+        """Coverage per kind of module."""
+        return modules_covered(self.module, self.layout, self.plan.executed)
+
+    def _take(self, index: int, tensor: torch.Tensor) -> None:
+        if self.recorder is not None:
+            with torch._C._DisableTorchDispatch():  # type: ignore[attr-defined]
+                self.recorder.take(index, rows_of(tensor, self.plan.axes[index]), self.spans)
+
+    def _written(self, layer: int, key: torch.Tensor, value: torch.Tensor) -> None:
+        if self.recorder is not None and layer in self.kv_points:
+            for index, rows in zip(self.kv_points[layer], (key, value), strict=True):
+                self.recorder.take(index, rows, self.spans)
+
+
+def _kept_spans(spans: Sequence[Span], keep: Sequence[int]) -> list[Span]:
+    """Spans over the kept rows: adjacent rows of one sequence in one span."""
+    found: list[Span] = []
+    owner = iter(spans)
+    span = next(owner)
+    for index, row in enumerate(keep):
+        while row >= span.end:
+            span = next(owner)
+        position = span.first + row - span.begin
+        last = found[-1] if found else None
+        if last is not None and last.sequence == span.sequence and last.first + last.end - last.begin == position:
+            found[-1] = Span(last.sequence, last.first, last.begin, index + 1)
+        else:
+            found.append(Span(span.sequence, position, index, index + 1))
+    return found
+
+
+@contextmanager
+def session(model: LoadedModel, settings: RunSettings, *, fuse: bool = True) -> Iterator[Session]:
+    """A model under the profile of ``settings`` while the context lasts; everything is undone after it.
+
+    Args:
+        model: in evaluation mode.
+        settings: profile ``fp32`` on the CPU.
+        fuse: use fused kernels where the model's code allows; the bits are the same without.
+
+    Raises:
+        UsageError: an unknown profile, device or activation type.
+        InconclusiveError: a model that the profile does not cover.
+    """
+    check_settings(settings)
+    check_model(model.module)
+    opened = Session(model, settings, fuse=fuse)
+    with opened._open():
+        yield opened
+
+
+def check_settings(settings: RunSettings) -> None:
+    """Refuse settings that this engine does not run.
+
+    Raises:
+        UsageError, InconclusiveError: naming the setting and what exists.
+    """
+    if settings.profile != "fp32":
+        raise UsageError(f"unknown profile {settings.profile!r}", hint="profiles: fp32")
+    if settings.device != "cpu":
+        raise InconclusiveError(f"device {settings.device} is outside the contract", hint="use --device cpu")
+    if settings.activations not in ACTIVATION_DTYPES:
+        raise UsageError(
+            f"unknown activation type {settings.activations!r}", hint=f"one of {', '.join(ACTIVATION_DTYPES)}"
+        )
+
+
+def check_model(module: nn.Module) -> None:
+    """Refuse a model in training mode, or one with a part outside the profile.
+
+    Raises:
+        InconclusiveError: naming the module.
+    """
+    for path, child in module.named_modules():
+        if child.training:
+            raise InconclusiveError(
+                f"{path or 'the model'} is in training mode", hint="call model.eval(): dropout would be random"
+            )
+    config = getattr(module, "config", None)
+    if getattr(config, "is_encoder_decoder", False):
+        raise InconclusiveError(
+            f"{type(module).__name__} is an encoder-decoder, which the engine does not decode",
+            hint="audit it as python:module:factory, with its inputs",
+        )
+
+
+def check_length(module: nn.Module, length: int) -> None:
+    """Refuse a sequence whose RoPE frequencies would depend on what is generated later.
+
+    Raises:
+        InconclusiveError: dynamic or longrope frequencies beyond the original length.
+    """
+    config = getattr(module, "config", None)
+    text = config.get_text_config() if config is not None else None
+    parameters = getattr(text, "rope_parameters", None)
+    if not isinstance(parameters, dict):
+        return
+    for rope in (parameters, *(value for value in parameters.values() if isinstance(value, dict))):
+        kind = rope.get("rope_type")
+        if kind in ("dynamic", "longrope"):
+            limit = rope.get("original_max_position_embeddings") or getattr(text, "max_position_embeddings", 0)
+            if length > limit:
+                raise InconclusiveError(
+                    f"RoPE type {kind} takes its frequencies from the longest position: {length} positions exceed "
+                    f"the original {limit}",
+                    hint="shorten the prompt or --max-new-tokens",
+                )
