@@ -13,9 +13,9 @@ import numpy as np
 import torch
 
 from repro_audit.errors import InconclusiveError, UsageError
+from repro_audit.manifest.omsroot import root_of_digests
 from repro_audit.models.build import build, context_length, digest_tensors
 from repro_audit.models.digests import sha256_of
-from repro_audit.models.files import root_of
 from repro_audit.models.generation import resolve
 from repro_audit.models.gguf_arch import Array, architecture, config_values, parameter_name, unpermute
 from repro_audit.models.gguf_file import (
@@ -104,7 +104,7 @@ def load_gguf(spec: ModelSpec, *, observer: Observer) -> LoadedModel:
         module=module,
         tensors=digest_tensors(module, observer),
         config_digest=config_digest(gguf),
-        root=root_of([file]),
+        root=root_of_digests([file.sha256]),
         files=(file,),
         tokenizer=tokenizer,
         tokenizer_digest=value_digest(path, gguf, tokenizer_keys) if tokenizer is not None else "",

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from repro_audit.errors import InconclusiveError
+from repro_audit.manifest.omsroot import root_of_digests
 from repro_audit.models.build import build, context_length, digest_tensors, first_line
 from repro_audit.models.digests import sha256_of
-from repro_audit.models.files import digest_files, read_json, root_of, scan
+from repro_audit.models.files import digest_files, read_json, scan
 from repro_audit.models.generation import resolve
 from repro_audit.models.loaded import FileDigest, LoadedModel
 from repro_audit.models.quiet import quiet_transformers
@@ -98,7 +99,7 @@ def load_folder(
     observer.stage(
         "Hashing files", sum(path.stat().st_size for key, path in files.items() if key not in shards)
     )
-    file_digests = digest_files(files.items(), digests, observer)
+    file_digests = digest_files(list(files.items()), digests, observer)
     for key in account.ignored_keys:
         observer.note(f"{key} is left out, by {type(module).__name__}'s own rule")
     tokenizer_names = [
@@ -113,7 +114,7 @@ def load_folder(
         module=module,
         tensors=tensor_digests,
         config_digest=config_digest(values),
-        root=root_of(file_digests),
+        root=root_of_digests(file.sha256 for file in file_digests),
         files=file_digests,
         tokenizer=load_tokenizer(folder, name, tokenizer_names),
         tokenizer_digest=_tokenizer_digest(file_digests, tokenizer_names),

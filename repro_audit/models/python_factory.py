@@ -14,6 +14,7 @@ from contextlib import contextmanager
 import torch
 
 from repro_audit.errors import InconclusiveError, UsageError
+from repro_audit.manifest.omsroot import tensor_list_root
 from repro_audit.models.account import named_tensors
 from repro_audit.models.build import digest_tensors
 from repro_audit.models.digests import sha256_of
@@ -53,7 +54,7 @@ def load_python(spec: ModelSpec, *, observer: Observer) -> LoadedModel:
         module=module,
         tensors=tensors,
         config_digest=_structure(module),
-        root=sha256_of([[t.name, t.dtype, list(t.shape), t.digest] for t in tensors]),
+        root=tensor_list_root(tensors),
         tied=named_tensors(module)[1],
         example_inputs=_inputs(spec, inputs),
     )

@@ -1,6 +1,7 @@
 """Tiny random models on disk: real transformers classes, real safetensors files, a real tokenizer.
 
-``tiny_folder(tmp_path, "llama")`` writes a Hugging Face folder in well under a second, ``tiny_gguf`` a GGUF file.
+``tiny_folder(tmp_path, "llama")`` writes a Hugging Face folder in well under a second, ``tiny_gguf`` a
+GGUF file.
 ``make_mlp``, ``make_mlp_with_inputs``, ``make_training`` are factories for ``python:`` models.
 """
 
