@@ -230,7 +230,7 @@ def _choose(x: torch.Tensor, y: torch.Tensor, least: bool) -> torch.Tensor:
     if not dtype.is_floating_point:
         return torch.minimum(x, y) if least else torch.maximum(x, y)
     kind = number(dtype, "a maximum")
-    x, y = torch.broadcast_tensors(x.to(dtype), y.to(dtype))
+    x, y = torch.broadcast_tensors(x.to(dtype), y.to(dtype))  # type: ignore[no-untyped-call]
     one = y.numel() > 0 and not any(y.stride())
     x, y = x.contiguous(), y if one else y.contiguous()
     out = torch.empty(x.shape, dtype=dtype)

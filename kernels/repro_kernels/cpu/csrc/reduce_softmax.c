@@ -38,7 +38,12 @@ RK_EXPORT int RK_NAME(softmax)(const void *x, int dtype, const uint8_t *allowed,
             float *t = e + stride, s;
             const uint8_t *mask = allowed ? allowed + r * n : NULL;
             rk_row_load(t, rk_at(x, dtype, r * n), dtype, n);
-            const float m = row_maximum(t, mask, n);
+            float m = row_maximum(t, mask, n);
+            for (int64_t i = 0; logarithm && m == 0.0f; ++i) /* the first of equals, whose sign log-softmax can show */
+                if (t[i] == 0.0f) {
+                    m = t[i];
+                    break;
+                }
             if (m == -__builtin_inff()) { /* nothing to normalise: +0, or -inf for logarithms, by definition */
                 const float y = logarithm ? m : 0.0f;
                 for (int64_t i = 0; i < n; ++i) t[i] = y;
