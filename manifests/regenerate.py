@@ -1,6 +1,7 @@
 """Write the conformance vectors and the test keys: ``python manifests/regenerate.py``.
 
-The same sources give the same bytes. With ``--check`` nothing is written; the exit code is 1 if a file differs.
+The same sources give the same bytes. With ``--check`` nothing is written, and the exit code is 1 if a file
+differs.
 """
 
 from __future__ import annotations
@@ -12,15 +13,15 @@ import json
 import struct
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-import synthetic
 from cryptography.hazmat.primitives import serialization
 
+from manifests import synthetic
 from repro_audit.manifest.canonical import dumps
 from repro_audit.manifest.dsse import pae, seal
 from repro_audit.manifest.keys import public_pem
@@ -93,7 +94,7 @@ class Maker:
         self.vectors.append(Vector(f"untrusted/{name}", envelope, self.trace, "UNTRUSTED", code, says, why))
 
     def traced(self, name: str, trace: bytes, says: str, why: str, *, bound: bool = True) -> None:
-        """A trace that is not what the manifest describes; with ``bound`` its size and hash are the manifest's."""
+        """A trace that is not what the manifest describes; ``bound``: though size and hash are."""
         payload = self.payload
         if bound:
             payload = self.edit(lambda p: _bind(p, trace))
@@ -104,7 +105,7 @@ class Maker:
     def inconclusive(self, name: str, payload: bytes, says: str, why: str) -> None:
         """Sound and signed, and beyond what this version can decide."""
         self.vectors.append(
-            Vector(f"inconclusive/{name}", seal(payload, RUNNER), None, "INCONCLUSIVE", "", says, why)
+            Vector(f"inconclusive/{name}", seal(payload, RUNNER), None, "INCONCLUSIVE", "RA000", says, why)
         )
 
 
@@ -533,34 +534,18 @@ def traces(make: Maker) -> None:
     write_container(whole.extend, extra, METADATA, [b""])
     make.traced("trace-other-layout", bytes(whole), "is not uint8", "a trace of another run")
 
+    def edited(name: str, run: synthetic.Run, says: str, why: str) -> None:
+        payload, data = run.write()
+        make.vectors.append(
+            Vector(f"invalid/{name}", seal(payload, RUNNER), data, "UNTRUSTED", "RA202", says, why)
+        )
+
     run = synthetic.make()
     run.record.sequences[0].generated = (5, 7)
-    payload, edited = run.write()
-    make.vectors.append(
-        Vector(
-            "invalid/token-edited",
-            seal(payload, RUNNER),
-            edited,
-            "UNTRUSTED",
-            "RA202",
-            "greedily",
-            "a greedy token that is not the largest logit",
-        )  # fmt: skip
-    )
+    edited("token-edited", run, "greedily", "a greedy token that is not the largest logit")
     run = synthetic.make(values=True)
     run.record.values["s0/model.norm"][0, 0] += 1
-    payload, edited = run.write()
-    make.vectors.append(
-        Vector(
-            "invalid/value-edited",
-            seal(payload, RUNNER),
-            edited,
-            "UNTRUSTED",
-            "RA202",
-            "saved values",
-            "a saved value that its row digest denies",
-        )  # fmt: skip
-    )
+    edited("value-edited", run, "saved values", "a saved value that its row digest denies")
     run = synthetic.make()
     outside = bytearray()
     run.write_trace(outside)
@@ -596,8 +581,6 @@ def build() -> dict[str, bytes]:
     for vector in make.vectors:
         if vector.name in expected:
             raise ValueError(f"two vectors are called {vector.name}")
-        if vector.verdict == "INCONCLUSIVE":
-            vector = replace(vector, code="RA000")
         files[f"vectors/{vector.name}.manifest.json"] = vector.envelope
         if vector.trace is not None:
             files[f"vectors/{vector.name}.trace.safetensors"] = vector.trace

@@ -53,9 +53,10 @@ def open_regular(path: Path, what: str) -> Iterator[IO[bytes]]:
         descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
     except OSError as error:
         raise _unreadable(path, what, error) from None
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise UsageError(f"the {what} {path} is not a regular file", hint="name a file")
     with os.fdopen(descriptor, "rb") as stream:
-        if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
-            raise UsageError(f"the {what} {path} is not a regular file", hint="name a file")
         yield stream
 
 
