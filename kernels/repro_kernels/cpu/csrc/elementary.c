@@ -203,21 +203,23 @@ RK_EXPORT void RK_NAME(pow)(const float *x, const float *y, float *z, int64_t n)
 
 /* ---- for the tests and the exhaustive proof ---- */
 
-#define CORE_CASE(name) case RK_##name: return rk_##name##_core(x);
-static double core(int number, double x) {
-    switch (number) {
-        RK_CORED(CORE_CASE)
-        CORE_CASE(sin)
-        CORE_CASE(cos)
-        CORE_CASE(tan)
-    default: return RK_UNDECIDED;
+#define CORE_BLOCK(name)                                                        \
+    static void name##_core_block(const float *x, double *y, int64_t n) {       \
+        for (int64_t i = 0; i < n; i++) y[i] = rk_##name##_core((double)x[i]);  \
     }
-}
+RK_CORED(CORE_BLOCK)
+CORE_BLOCK(sin)
+CORE_BLOCK(cos)
+CORE_BLOCK(tan)
 
-/* The fast path's binary64 approximation, RK_UNDECIDED where it does not reach. */
+#define CORE_ROW(name) [RK_##name] = name##_core_block,
+static void (*const CORES[RK_UNARY_COUNT])(const float *x, double *y, int64_t n) = {
+    RK_CORED(CORE_ROW) CORE_ROW(sin) CORE_ROW(cos) CORE_ROW(tan)};
+
+/* The fast path's binary64 approximation, RK_UNDECIDED where it does not reach; not for sqrt and reciprocal. */
 RK_EXPORT void RK_NAME(elementary_core)(int number, const float *x, double *y, int64_t n) {
     RK_FP_ENTER;
-    for (int64_t i = 0; i < n; i++) y[i] = core(number, (double)x[i]);
+    CORES[number](x, y, n);
     RK_FP_LEAVE;
 }
 
@@ -231,29 +233,36 @@ RK_EXPORT void RK_NAME(elementary_wide)(int number, const float *x, const float 
 
 /* Over the bit patterns first .. first + count - 1: wherever the approximation lies within `band` (relative) of a
  * rounding boundary, or is undecided, compares the function with the wide integer path. Elsewhere the function is right
- * if the approximation's error is below `band`, which leaves it 2^8 and more times its analysed error. Returns the number
- * of differing results; *compared counts the comparisons, *worst is the last pattern that differed. */
-RK_EXPORT int64_t RK_NAME(elementary_prove)(int number, uint32_t first, int64_t count, double band, int64_t *compared,
-                                            uint32_t *worst) {
-    int64_t wrong = 0;
-    *compared = 0;
+ * if the approximation's error is below `band`, which leaves it many times its analysed error.
+ * counts: {patterns that differ, the last of them, comparisons, patterns within hard_band}; the first `capacity` of the
+ * latter are written to `hard`. */
+RK_EXPORT void RK_NAME(elementary_prove)(int number, uint32_t first, int64_t count, double band, double hard_band,
+                                         int64_t counts[4], uint32_t *hard, int64_t capacity) {
+    memset(counts, 0, 4 * sizeof *counts);
     RK_FP_ENTER;
     for (int64_t start = 0; start < count; start += CHUNK) {
-        float x[CHUNK], y[CHUNK], rounded;
+        float x[CHUNK], y[CHUNK];
+        double approximation[CHUNK];
+        uint32_t close[CHUNK], any = 0;
         int64_t size = count - start < CHUNK ? count - start : CHUNK;
         for (int64_t i = 0; i < size; i++) x[i] = rk_float(first + (uint32_t)(start + i));
         FUNCTIONS[number](x, y, size, 0);
+        CORES[number](x, approximation, size);
         for (int64_t i = 0; i < size; i++) {
-            if (!rk_round_test(core(number, (double)x[i]), band, &rounded)) {
-                if (rk_bits(rounded) == rk_bits(y[i])) continue;
-            } else {
-                ++*compared;
-                if (rk_bits(RK_NAME(elementary_slow)(number, x[i])) == rk_bits(y[i])) continue;
-            }
-            wrong++;
-            *worst = rk_bits(x[i]);
+            float rounded;
+            close[i] = rk_round_test(approximation[i], band, &rounded);
+            any |= close[i] | (rk_bits(rounded) ^ rk_bits(y[i]));
+        }
+        for (int64_t i = 0; any && i < size; i++) {
+            float want;
+            int same_ends = !rk_round_test(approximation[i], band, &want);
+            if (same_ends && rk_bits(want) == rk_bits(y[i])) continue;
+            counts[2]++;
+            want = RK_NAME(elementary_slow)(number, x[i]);
+            if (rk_bits(want) != rk_bits(y[i])) counts[0]++, counts[1] = rk_bits(x[i]);
+            if (approximation[i] != RK_UNDECIDED && rk_round_test(approximation[i], hard_band, &want))
+                if (counts[3]++ < capacity) hard[counts[3] - 1] = rk_bits(x[i]);
         }
     }
     RK_FP_LEAVE;
-    return wrong;
 }

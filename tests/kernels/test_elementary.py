@@ -1,0 +1,177 @@
+"""Elementary functions: correctly rounded, against MPFR, against the spec, and fast path against wide path."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from pathlib import Path
+
+import gmpy2
+import mpfr
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from kernel_support import assert_bits
+from repro_kernels.cpu import elementary, native, tables
+from repro_kernels.spec import elementary as spec
+
+NAMES = list(elementary.ELEMENTARY)
+APPROXIMATED = [n for n in NAMES if n not in ("sqrt", "reciprocal")]
+
+# One of each kind: zeros, subnormals, powers of two, limits of the range, infinities, NaNs of both signs and kinds.
+SPECIAL_BITS = [
+    sign | magnitude
+    for sign in (0, 1 << 31)
+    for magnitude in (
+        0, 1, 2, 0x7FFFFF, 0x800000, 0x800001, 0x3F7FFFFF, 0x3F800000, 0x3F800001, 0x3F000000, 0x40490FDB, 0x3FC90FDB,
+        0x42B17217, 0x42B17218, 0x42B17219, 0x42CFF1B4, 0x42CFF1B5, 0x43150000, 0x43160000, 0x43168000, 0x43000000,
+        0x42FFFFFF, 0x4B000000, 0x4B800000, 0x7F000000, 0x7F7FFFFF, 0x7F800000, 0x7F800001, 0x7FC00000, 0x7FC12345,
+        0x7FFFFFFF,
+    )
+]  # fmt: skip
+
+# Arguments whose value lies within 2^-50 (relative) of a midpoint or so: found by a scan over all binary32.
+HARD: dict[str, list[int]] = {}
+
+
+def compute(name: str, x: mpfr.Floats) -> mpfr.Bits:
+    """Bits as they come, without canonicalisation."""
+    return elementary.unary(name, torch.from_numpy(np.ascontiguousarray(x))).numpy().view(np.uint32)
+
+
+def assert_correct(name: str, x: mpfr.Floats) -> None:
+    got, want = compute(name, x), mpfr.bits(mpfr.function(name, x))
+    wrong = np.flatnonzero(got != want)
+    assert not wrong.size, f"{name}: {wrong.size} wrong, first {x.view(np.uint32)[wrong[0]]:#010x}: " + (
+        f"got {got[wrong[0]]:#010x}, want {want[wrong[0]]:#010x}"
+    )
+
+
+def test_the_tables_are_what_their_script_prints() -> None:
+    path = Path(tables.__file__).with_name("csrc") / "elementary_tables.h"
+    assert path.read_text() == tables.header()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_special_values_and_every_exponent(name: str) -> None:
+    mantissas = (0, 1, 0x2AAAAA, 0x400000, 0x7FFFFF)
+    patterns = [s << 31 | e << 23 | m for s in (0, 1) for e in range(256) for m in mantissas]
+    assert_correct(name, mpfr.of_bits(SPECIAL_BITS + patterns))
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_every_16_bit_input(name: str, dtype: torch.dtype) -> None:
+    x = torch.arange(-(2**15), 2**15, dtype=torch.int32).to(torch.int16).view(dtype)
+    wide = x.to(torch.float32)
+    assert_correct(name, wide.numpy())
+    # ... and the 16-bit result is one rounding of the 32-bit one.
+    full = elementary.unary(name, wide)
+    got = elementary.unary(name, x).view(torch.int16)
+    canonical = 0x7FC0 if dtype is torch.bfloat16 else 0x7E00
+    want = torch.where(full.isnan(), canonical, full.to(dtype).view(torch.int16))
+    assert bool((got == want).all())
+
+
+def screen(name: str, x: mpfr.Floats) -> np.ndarray:
+    """A binary64 value from numpy or torch: other code than ours, within 2^-45 where it is finite and nonzero."""
+    v = x.astype(np.float64)
+    if name in ("erf", "erfc"):
+        return getattr(torch.special, name)(torch.from_numpy(v)).numpy()
+    if name == "rsqrt":
+        return 1 / np.sqrt(v)
+    other = {"asin": "arcsin", "acos": "arccos", "atan": "arctan"}.get(name, name)
+    return np.asarray(getattr(np, other)(v))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_million_random_inputs(name: str) -> None:
+    rng = np.random.default_rng(NAMES.index(name))
+    anything = rng.integers(0, 2**32, 400_000, dtype=np.uint64).astype(np.uint32).view(np.float32)
+    moderate = (rng.standard_normal(400_000) * 4).astype(np.float32)
+    small = (rng.uniform(-1, 1, 200_000) * np.exp2(rng.uniform(-12, 0, 200_000))).astype(np.float32)
+    x = np.concatenate([anything, moderate, small, np.float32(1) + small * np.float32(2**-6)])
+    got = compute(name, x)
+    with np.errstate(all="ignore"):
+        y = screen(name, x)
+        low, high = (y * (1 - 2.0**-40)).astype(np.float32), (y * (1 + 2.0**-40)).astype(np.float32)
+    decided = (mpfr.bits(low) == mpfr.bits(high)) & np.isfinite(y)
+    wrong = decided & (got != mpfr.bits(low))
+    assert not wrong.any(), f"{name} at {x.view(np.uint32)[wrong][0]:#010x}"
+    rest = x[~decided]
+    if rest.size > 20_000:  # NaN and infinite results: a sample
+        rest = rest[:: rest.size // 20_000]
+    assert_correct(name, rest)
+
+
+@pytest.mark.parametrize("name", sorted(HARD))
+def test_hard_cases(name: str) -> None:
+    """Near-midpoints: here the fast path must hand over, and the wide path alone must agree with MPFR."""
+    x = mpfr.of_bits(HARD[name])
+    assert_correct(name, x)
+    wide = np.empty_like(x)
+    native.fn("elementary_wide")(
+        ctypes.c_int(NAMES.index(name)), ctypes.c_void_p(x.ctypes.data), None, ctypes.c_void_p(wide.ctypes.data),
+        ctypes.c_int64(x.size),
+    )  # fmt: skip
+    assert (wide.view(np.uint32) == mpfr.bits(mpfr.function(name, x))).all()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_wide_path_alone(name: str) -> None:
+    rng = np.random.default_rng(7)
+    x = np.concatenate([
+        mpfr.of_bits(SPECIAL_BITS),
+        rng.integers(0, 2**32, 500, dtype=np.uint64).astype(np.uint32).view(np.float32),
+        (rng.standard_normal(500) * 3).astype(np.float32),
+        rng.uniform(-1, 1, 300).astype(np.float32),
+    ])  # fmt: skip
+    wide = np.empty_like(x)
+    native.fn("elementary_wide")(
+        ctypes.c_int(NAMES.index(name)), ctypes.c_void_p(x.ctypes.data), None, ctypes.c_void_p(wide.ctypes.data),
+        ctypes.c_int64(x.size),
+    )  # fmt: skip
+    assert (wide.view(np.uint32) == mpfr.bits(mpfr.function(name, x))).all()
+
+
+@pytest.mark.parametrize("name", APPROXIMATED)
+def test_the_margin_is_sixteen_times_the_error(name: str) -> None:
+    """The rounding test of the fast path assumes an error below 2^-44: measured, it is below 2^-48."""
+    rng = np.random.default_rng(11)
+    x = np.concatenate([
+        rng.integers(0, 2**32, 3000, dtype=np.uint64).astype(np.uint32).view(np.float32),
+        (rng.standard_normal(2000) * 3).astype(np.float32),
+        rng.uniform(-1, 1, 2000).astype(np.float32),
+        (1 + rng.uniform(-1, 1, 500) * 1e-3).astype(np.float32),
+    ])  # fmt: skip
+    approximation = np.empty(x.size, np.float64)
+    native.fn("elementary_core")(
+        ctypes.c_int(NAMES.index(name)), ctypes.c_void_p(x.ctypes.data), ctypes.c_void_p(approximation.ctypes.data),
+        ctypes.c_int64(x.size),
+    )  # fmt: skip
+    gmpy2.set_context(gmpy2.context(precision=120))
+    undecided = float.fromhex("0x1.000001p0")
+    real = gmpy2.rec_sqrt if name == "rsqrt" else getattr(gmpy2, name)
+    measured = 0
+    for argument, value in zip(x.tolist(), approximation.tolist(), strict=True):
+        # Far outside binary32's range the approximation only has to be far outside too.
+        if not math.isfinite(value) or value == undecided or not 2.0**-151 < abs(value) < 2.0**129:
+            continue
+        exact = real(gmpy2.mpfr(argument))
+        measured += 1
+        assert abs(gmpy2.mpfr(value) - exact) <= abs(exact) * gmpy2.exp2(-48), argument.hex()
+    assert measured > 500
+
+
+@given(name=st.sampled_from(NAMES), patterns=st.lists(st.integers(0, 2**32 - 1), min_size=1, max_size=20))
+def test_the_spec(name: str, patterns: list[int]) -> None:
+    x = torch.from_numpy(mpfr.of_bits(patterns))
+    assert_bits(elementary.unary(name, x), [spec.FUNCTIONS[name](v) for v in x.tolist()])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_spec_at_special_values(name: str) -> None:
+    x = torch.from_numpy(mpfr.of_bits(SPECIAL_BITS))
+    assert_bits(elementary.unary(name, x), [spec.FUNCTIONS[name](v) for v in x.tolist()])
