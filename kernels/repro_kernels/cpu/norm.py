@@ -128,11 +128,10 @@ def group_norm(
     return _run(x, x.shape[1] // groups * run, w, b, eps=eps, centre=True, slices=groups, run=run)
 
 
-def batch_norm(
+def batch_norm(  # noqa: PLR0917 - torch's order
     x: torch.Tensor,
     mean: torch.Tensor,
     variance: torch.Tensor,
-    *,
     w: torch.Tensor | None = None,
     b: torch.Tensor | None = None,
     eps: float = 1e-5,
