@@ -188,10 +188,12 @@ def build_manifest(
         private: the withheld inputs, or None.
 
     Raises:
-        UsageError: the manifest would be larger than 16 MiB.
+        UsageError: the manifest would be larger than 16 MiB, or the trace shows private inputs.
         InconclusiveError: rows of changing type (:func:`describe_points`).
         RuntimeError: the record contradicts itself; a fault of ours, told before anything is signed.
     """
+    if private is not None and (top2 or settings.save_values):
+        raise UsageError("saved values would show the private inputs", hint="leave --save-values out")
     points = describe_points(record)
     shapes = describe_sequences(record)
     texts = tuple(prompt_texts) or (None,) * len(record.sequences)

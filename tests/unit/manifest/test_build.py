@@ -80,6 +80,12 @@ def test_rendered_prompts_are_recorded_and_withheld_when_private() -> None:
         assert manifest.challenge is None
 
 
+def test_private_inputs_and_saved_values_exclude_each_other() -> None:
+    run = synthetic.make(private=True, values=True)
+    with pytest.raises(UsageError, match="would show the private inputs; leave --save-values out"):
+        run.write()
+
+
 def test_a_contradictory_record_is_a_fault_of_ours() -> None:
     run = synthetic.make()
     run.record.sequences[0].generated = (0, 7)
