@@ -67,6 +67,8 @@ def audited() -> Iterator[None]:
         )
         _attribute(stack, torch.utils.deterministic, "fill_uninitialized_memory", False)
         torch.use_deterministic_algorithms(True)
+        # One opaque operator for a whole attention or encoder layer: take the path through ordinary operators.
+        _setting(stack, torch.backends.mha.get_fastpath_enabled, torch.backends.mha.set_fastpath_enabled, False)
         stack.enter_context(default_fpenv())
         stack.enter_context(torch.inference_mode())
         yield

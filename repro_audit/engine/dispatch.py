@@ -60,6 +60,11 @@ class ProfileMode(TorchDispatchMode):
         #: True while the operator at hand received a scalar that a mask may be made of.
         self.low_scalar = False
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        # Nothing is compiled here; the wrapper that guards against it would cost a microsecond per operator.
+        return False
+
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:

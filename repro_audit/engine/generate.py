@@ -18,6 +18,7 @@ from repro_kernels.cpu.sampling import sample
 from repro_kernels.errors import NonFiniteError
 
 from repro_audit.engine.cache import PositionCache
+from repro_audit.engine.score import score_module
 from repro_audit.engine.session import Session, check_length, session
 from repro_audit.errors import InconclusiveError, UsageError
 from repro_audit.progress import NullObserver, Observer
@@ -76,7 +77,7 @@ def record(
     row_salt: bytes | None = None,
     fuse: bool = True,
 ) -> RunRecord:
-    """Run prompts and record points.
+    """Run prompts and record points; a ``python`` model runs on its own inputs, whatever the requests.
 
     Args:
         model: loaded, in evaluation mode.
@@ -90,6 +91,10 @@ def record(
         UsageError: an empty or too long prompt, an unknown setting.
         InconclusiveError: something lies outside the profile, by name.
     """
+    if model.kind == "python":
+        return score_module(
+            model, model.example_inputs or {}, settings, observer=observer, row_salt=row_salt, fuse=fuse
+        )
     sequences = [
         _Sequence(index, request.id, request.prompt_ids, list(request.prompt_ids), replayed=False)
         for index, request in enumerate(requests)
@@ -111,6 +116,10 @@ def replay(
     ``generated`` of the result holds the sampler's picks; a recorded token that differs was not drawn from these bits.
     Arguments and errors as in :func:`record`.
     """
+    if model.kind == "python":
+        return score_module(
+            model, model.example_inputs or {}, settings, observer=observer, row_salt=row_salt, fuse=fuse
+        )
     started = [
         _Sequence(
             index, item.id, item.prompt, [*item.prompt, *item.generated[:-1]], replayed=bool(item.generated)

@@ -12,7 +12,7 @@ import weakref
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import nn
@@ -28,9 +28,6 @@ from repro_audit.engine.tracer import MetaProbe, Tracer
 from repro_audit.errors import InconclusiveError
 from repro_audit.trace.record import Edge, Point
 from repro_audit.trace.recorder import Span
-
-if TYPE_CHECKING:
-    from repro_audit.models.loaded import LoadedModel
 
 #: Candidates for the probe's number of tokens: one that is no other size of the model shows the position axis.
 _LENGTHS = (13, 11, 17, 19, 23, 29, 31, 37, 41, 43)
@@ -54,15 +51,6 @@ class Plan:
 
 
 _PLANS: weakref.WeakKeyDictionary[nn.Module, dict[str, Plan]] = weakref.WeakKeyDictionary()
-
-
-def required_points(model: LoadedModel, level: str) -> tuple[Point, ...]:
-    """The points that a run of ``model`` at ``level`` records, derived from the model alone.
-
-    Raises:
-        InconclusiveError: a model whose points cannot be derived.
-    """
-    return plan(model.module, level).points
 
 
 def plan(module: nn.Module, level: str) -> Plan:
@@ -151,7 +139,7 @@ def _run_probe(module: nn.Module, layout: Layout, candidates: tuple[Site, ...], 
     sizes = {size for tensor in module.parameters() for size in tensor.shape}
     sizes |= {value for value in vars(module.config).values() if isinstance(value, int)}
     length = next(size for size in _LENGTHS if size not in sizes)
-    tracer, executed = Tracer(), set()
+    tracer, executed = Tracer(length), set()
     capture = _Capture(candidates, tracer, length, windows(module, layout))
     names = {id(child): path for path, child in module.named_modules()}
     keys = {site.layer: index for index, site in enumerate(candidates) if site.kind == "key"}
@@ -163,12 +151,12 @@ def _run_probe(module: nn.Module, layout: Layout, candidates: tuple[Site, ...], 
     with ExitStack() as stack:
         stack.enter_context(audited())
         device = "meta" if meta else "cpu"
-        stack.enter_context(_declared(module, tracer, device))
+        stack.enter_context(declared(module, tracer, device))
         stack.enter_context(eager(module))
         hook = nn.modules.module.register_module_forward_hook(ran)
         stack.callback(hook.remove)
         stack.enter_context(hooked(module, candidates, capture.take))
-        stack.enter_context(MetaProbe(tracer) if meta else _RealProbe(tracer, names))
+        stack.enter_context(MetaProbe(tracer) if meta else RealProbe(tracer, names))
         ids = torch.zeros(1, length, dtype=torch.int64, device=device)
         positions = torch.arange(length, device=device)[None]
         cache = _ProbeCache(len(layout.blocks), length, keys, values, capture)
@@ -185,7 +173,7 @@ def _run_probe(module: nn.Module, layout: Layout, candidates: tuple[Site, ...], 
     return Plan(points, tuple(capture.found), tuple(capture.axes), frozenset(executed))
 
 
-class _RealProbe(ProfileMode):
+class RealProbe(ProfileMode):
     """The profile's mode, tracing: for models that decide on values."""
 
     def __init__(self, tracer: Tracer, names: dict[int, str]) -> None:
@@ -221,7 +209,7 @@ class _ProbeCache(PositionCache):
 
 
 @contextmanager
-def _declared(module: nn.Module, tracer: Tracer, device: str) -> Iterator[None]:
+def declared(module: nn.Module, tracer: Tracer, device: str) -> Iterator[None]:
     """Parameters and buffers as the probe reads them: meta tensors of one type, or themselves, named to the tracer."""
     undo: list[tuple[dict[str, Any], str, torch.Tensor]] = []
     swapped: dict[int, torch.Tensor] = {}

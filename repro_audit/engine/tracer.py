@@ -27,9 +27,15 @@ _MOVERS = frozenset({"conv1d", "conv2d", "conv3d", "cumsum", "roll", "flip", "ga
 
 
 class Tracer:
-    """Hands sources on from operands to results."""
+    """Hands sources on from operands to results.
 
-    def __init__(self) -> None:
+    Args:
+        length: size of the position axis, no other size of the model: a result without such an axis has mixed
+            the positions of an operand that has one. 0: positions are not followed.
+    """
+
+    def __init__(self, length: int = 0) -> None:
+        self._length = length
         self._written: dict[int, Sources] = {}
 
     def sources(self, tensor: torch.Tensor) -> Sources:
@@ -51,7 +57,7 @@ class Tracer:
         if not found:
             return
         name = func._schema.name.removeprefix("aten::")
-        if name in _MOVERS or (name in _PRODUCTS and sum(map(self._is_activation, operands)) > 1):
+        if self._mixes(name, operands, result):
             found = frozenset(source if isinstance(source, str) else (source[0], True) for source in found)
         mutable = func._schema.is_mutable
         for tensor in _tensors(result):
@@ -60,6 +66,13 @@ class Tracer:
                 # A write into a view shows in every other view of the storage.
                 key = _storage(tensor)
                 self._written[key] = self._written.get(key, _NOTHING) | found
+
+    def _mixes(self, name: str, operands: list[torch.Tensor], result: Any) -> bool:
+        if name in _MOVERS or (name in _PRODUCTS and sum(map(self._is_activation, operands)) > 1):
+            return True
+        if not self._length or not any(self._length in tensor.shape for tensor in operands):
+            return False
+        return any(self._length not in tensor.shape for tensor in _tensors(result))
 
     def _is_activation(self, tensor: torch.Tensor) -> bool:
         return any(not isinstance(source, str) for source in self.sources(tensor))
