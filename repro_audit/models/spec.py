@@ -79,7 +79,7 @@ def parse_spec(text: str, revision: str | None = None) -> ModelSpec:
 
 def _parse_python(text: str) -> ModelSpec:
     module, _, factory = text.removeprefix("python:").partition(":")
-    if not (_DOTTED.fullmatch(module) and factory.isidentifier()):
+    if not (_DOTTED.fullmatch(module) and factory.isidentifier()) or module.endswith(".py"):
         raise UsageError(
             f"{text!r} is not a Python model",
             hint="write python:package.module:factory, without a .py suffix",
