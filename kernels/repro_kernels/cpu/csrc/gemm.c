@@ -2,7 +2,7 @@
  * of the position, a chain of FMAs inside each, partial sums added in order. That order is fixed; which elements are
  * computed together is not, and is chosen for speed:
  *
- *   rows of the left matrix are packed once, upcast, into panels [k][rows of a tile];
+ *   the left matrix is packed once, upcast, as [segment][row][k];
  *   a task is a block of output columns: segment by segment, the right matrix's rows are packed, upcast, into panels
  *   [k][RK_NR]; a tile of partial sums in registers runs over the segment and is added to the block's accumulators.
  *
@@ -20,53 +20,42 @@
 /* ---- packing ---- */
 
 /* Columns n0 .. n0 + count of a panel, segment of kc terms; strides in elements. Missing columns are zeros, whose sums
- * nobody reads. */
+ * nobody reads. Elements `ahead` are needed next. */
 RK_INLINE void pack_panel(float *dst, const void *src, int dtype, int64_t at, int64_t count, int64_t kc,
-                          int64_t stride_n, int64_t stride_k) {
+                          int64_t stride_n, int64_t stride_k, int64_t ahead) {
     int64_t done = 0;
     if (stride_k == 1 && count == RK_NR) {
-        const int step = dtype == RK_BF16 ? 2 * RK_VL : RK_VL;
-        for (; done + step <= kc; done += step) {
-            for (int v = 0; v < RK_NV; v++) {
-                rk_vec r[RK_VL];
-                const int64_t from = at + v * RK_VL * stride_n + done;
-                float *to = dst + done * RK_NR + v * RK_VL;
-                if (dtype == RK_BF16) { /* pairs of bf16 travel as one 32-bit element */
-                    for (int i = 0; i < RK_VL; i++)
-                        r[i] = rk_vload((const float *)((const uint16_t *)src + from + i * stride_n));
-                    rk_vtranspose(r);
-                    for (int i = 0; i < RK_VL; i++) {
-                        rk_vstore(to + 2 * i * RK_NR, rk_vlow_bf16(r[i]));
-                        rk_vstore(to + (2 * i + 1) * RK_NR, rk_vhigh_bf16(r[i]));
+        for (int g = 0; g < RK_GROUPS; g++)
+            for (done = 0; done + RK_STEP(dtype) <= kc; done += RK_STEP(dtype)) {
+                const int64_t from = at + g * RK_RL * stride_n + done;
+                float *to = dst + done * RK_NR + g * RK_RL;
+                rk_row r[RK_RL];
+                if (done % RK_LINE(dtype) == 0) rk_rprefetch(src, dtype, from + ahead, stride_n);
+                rk_rblock(r, src, dtype, from, stride_n);
+                for (int i = 0; i < RK_RL; i++)
+                    if (dtype == RK_F32) {
+                        rk_rstore(to + i * RK_NR, r[i]);
+                    } else {
+                        rk_rstore(to + 2 * i * RK_NR, rk_rlow(r[i], dtype));
+                        rk_rstore(to + (2 * i + 1) * RK_NR, rk_rhigh(r[i], dtype));
                     }
-                } else {
-                    for (int i = 0; i < RK_VL; i++) r[i] = rk_vload_any(src, dtype, from + i * stride_n);
-                    rk_vtranspose(r);
-                    for (int i = 0; i < RK_VL; i++) rk_vstore(to + i * RK_NR, r[i]);
-                }
             }
-        }
     } else if (stride_n == 1 && count == RK_NR) {
         for (; done < kc; done++)
-            for (int v = 0; v < RK_NV; v++)
-                rk_vstore(dst + done * RK_NR + v * RK_VL, rk_vload_any(src, dtype, at + done * stride_k + v * RK_VL));
+            for (int g = 0; g < RK_GROUPS; g++)
+                rk_rstore(dst + done * RK_NR + g * RK_RL, rk_rload_any(src, dtype, at + done * stride_k + g * RK_RL));
     }
     for (int64_t n = 0; n < RK_NR; n++)
         for (int64_t k = done; k < kc; k++)
             dst[k * RK_NR + n] = n < count ? rk_load(src, dtype, at + n * stride_n + k * stride_k) : 0.0f;
 }
 
-/* Rows of the left matrix, K terms, to [k][rows]. */
-RK_INLINE void pack_rows(float *dst, const void *src, int dtype, int64_t at, int64_t rows, int64_t K,
-                         int64_t stride_m, int64_t stride_k) {
-    if (rows == 1 && stride_k == 1) {
-        for (int64_t k = 0; k < K; k++) dst[k] = rk_load(src, dtype, at + k);
-        return;
-    }
-    for (int64_t k0 = 0; k0 < K; k0 += 64) /* short stretches: rows may lie a multiple of 4096 bytes apart */
-        for (int64_t m = 0; m < rows; m++)
-            for (int64_t k = k0; k < K && k < k0 + 64; k++)
-                dst[k * rows + m] = rk_load(src, dtype, at + m * stride_m + k * stride_k);
+/* Terms of one row of the left matrix. */
+RK_INLINE void pack_row(float *dst, const void *src, int dtype, int64_t at, int64_t kc, int64_t stride_k) {
+    int64_t k = 0;
+    if (stride_k == 1)
+        for (; k + RK_RL <= kc; k += RK_RL) rk_rstore(dst + k, rk_rload_any(src, dtype, at + k));
+    for (; k < kc; k++) dst[k] = rk_load(src, dtype, at + k * stride_k);
 }
 
 #define BY_DTYPE(dtype, call)       \
@@ -77,15 +66,14 @@ RK_INLINE void pack_rows(float *dst, const void *src, int dtype, int64_t at, int
     }
 
 static void pack_panel_any(float *dst, const void *src, int dtype, int64_t at, int64_t count, int64_t kc,
-                           int64_t stride_n, int64_t stride_k) {
-#define CALL(d) pack_panel(dst, src, d, at, count, kc, stride_n, stride_k)
+                           int64_t stride_n, int64_t stride_k, int64_t ahead) {
+#define CALL(d) pack_panel(dst, src, d, at, count, kc, stride_n, stride_k, ahead)
     BY_DTYPE(dtype, CALL)
 #undef CALL
 }
 
-static void pack_rows_any(float *dst, const void *src, int dtype, int64_t at, int64_t rows, int64_t K,
-                          int64_t stride_m, int64_t stride_k) {
-#define CALL(d) pack_rows(dst, src, d, at, rows, K, stride_m, stride_k)
+static void pack_row_any(float *dst, const void *src, int dtype, int64_t at, int64_t kc, int64_t stride_k) {
+#define CALL(d) pack_row(dst, src, d, at, kc, stride_k)
     BY_DTYPE(dtype, CALL)
 #undef CALL
 }
@@ -96,19 +84,19 @@ typedef void tile_fn(const float *a, const float *b, int64_t kc, float *acc, int
 
 RK_INLINE void tile(const int rows, const int wide, const float *a, const float *b, int64_t kc, float *acc,
                     int64_t width, int first) {
-    rk_vec p[RK_MR][4 * RK_NV];
+    rk_vec p[RK_MR][2 * RK_NV];
 #pragma GCC unroll 16
     for (int m = 0; m < rows; m++)
 #pragma GCC unroll 8
         for (int v = 0; v < wide * RK_NV; v++) p[m][v] = rk_vset(0.0f);
     for (int64_t k = 0; k < kc; k++) {
-        rk_vec w[4 * RK_NV];
+        rk_vec w[2 * RK_NV];
 #pragma GCC unroll 8
         for (int v = 0; v < wide * RK_NV; v++)
             w[v] = rk_vload(b + (v / RK_NV) * (RK_SEGMENT * RK_NR) + k * RK_NR + v % RK_NV * RK_VL);
 #pragma GCC unroll 16
         for (int m = 0; m < rows; m++) {
-            rk_vec x = rk_vset(a[k * rows + m]);
+            rk_vec x = rk_vset(a[m * RK_SEGMENT + k]);
 #pragma GCC unroll 8
             for (int v = 0; v < wide * RK_NV; v++) p[m][v] = rk_vfma(x, w[v], p[m][v]);
         }
@@ -141,81 +129,123 @@ static const struct {
     int wide;
 } tiles[] = {EACH_(RK_MR, TILE_ENTRY)};
 
-/* ---- one task ---- */
+/* ---- one block of columns ---- */
 
 typedef struct {
     const void *a, *b, *bias;
     void *c;
-    const int64_t *a_off, *b_off, *bias_off;
-    int64_t M, N, K, first_length, am, ak, bn, bk, im, in;
+    const int64_t *a_off, *b_off, *bias_off; /* of batch entries, in elements; NULL: one entry, at 0 */
+    int64_t M, N, K, first_length;           /* first_length: of the first segment */
+    int64_t am, ak, bn, bk, im, in;          /* strides in elements of a, b and bias (in the end: i) */
     int adt, bdt, cdt, idt;
     float alpha, beta;
-    int64_t columns; /* of a task */
+    int64_t columns; /* of a block */
+    int64_t chunk;   /* neighbouring blocks that one thread takes at a time */
 } problem;
 
-/* Scale, add the bias, round once to the result's type. */
-static void finish(const problem *q, int64_t z, int64_t m0, int64_t rows, int64_t n0, int64_t count, const float *acc,
+static int64_t segments_of(const problem *q) {
+    return q->K ? (q->K + (RK_SEGMENT - q->first_length) + RK_SEGMENT - 1) / RK_SEGMENT : 0;
+}
+
+static int64_t entry(const int64_t *offsets, int64_t z) { return offsets ? offsets[z] : 0; }
+
+/* Rows of batch entry z from row m, terms k .. k + kc, packed at `to`, [row][RK_SEGMENT]. */
+static void pack_left(const problem *q, int64_t z, int64_t m, int64_t rows, int64_t k, int64_t kc, float *to) {
+    for (int64_t i = 0; i < rows; i++)
+        pack_row_any(to + i * RK_SEGMENT, q->a, q->adt, entry(q->a_off, z) + (m + i) * q->am + k * q->ak, kc, q->ak);
+}
+
+/* Scale, add the bias, round once to the result's type; at most 2 * RK_NR columns. */
+static void finish(const problem *q, int64_t z, int64_t m, int64_t rows, int64_t n, int64_t count, const float *acc,
                    int64_t width) {
-    float added[MAX_COLUMNS];
-    for (int64_t m = 0; m < rows; m++, acc += width) {
-        if (q->bias && (m == 0 || q->im != 0))
-            for (int64_t n = 0; n < count; n++)
-                added[n] = q->beta * rk_load(q->bias, q->idt, q->bias_off[z] + (m0 + m) * q->im + (n0 + n) * q->in);
-        const int64_t to = (z * q->M + m0 + m) * q->N + n0;
-#define CALL(d)                                                                                          if (q->bias)                                                                                             for (int64_t n = 0; n < count; n++) rk_store(q->c, d, to + n, added[n] + q->alpha * acc[n]);     else                                                                                                     for (int64_t n = 0; n < count; n++) rk_store(q->c, d, to + n, q->alpha * acc[n])
+    const float alpha = q->alpha, beta = q->beta;
+    void *restrict c = q->c;
+    float added[2 * RK_NR];
+    for (int64_t i = 0; i < rows; i++, acc += width) {
+        if (q->bias && (i == 0 || q->im != 0))
+            for (int64_t j = 0; j < count; j++)
+                added[j] = beta * rk_load(q->bias, q->idt, entry(q->bias_off, z) + (m + i) * q->im + (n + j) * q->in);
+        const int64_t to = (z * q->M + m + i) * q->N + n;
+#define CALL(d)                                                                             \
+    if (q->bias)                                                                            \
+        for (int64_t j = 0; j < count; j++) rk_store(c, d, to + j, added[j] + alpha * acc[j]); \
+    else                                                                                    \
+        for (int64_t j = 0; j < count; j++) rk_store(c, d, to + j, alpha * acc[j])
         BY_DTYPE(q->cdt, CALL)
 #undef CALL
     }
 }
 
-/* Rows [m0, m0 + rows) of batch entry z, columns [n0, n0 + count): packed rows in `left`. */
-static void block(const problem *q, int64_t z, int64_t m0, int64_t rows, int64_t n0, int64_t count, const float *left,
-                  float *right, float *acc) {
+/* Rows [m, m + rows) of batch entry z, columns [n, n + count). The left matrix's rows are in `packed`,
+ * [segment][row][RK_SEGMENT], or else packed here, segment by segment, into `left`. */
+static void block(const problem *q, int64_t z, int64_t m, int64_t rows, int64_t n, int64_t count, const float *packed,
+                  float *left, float *right, float *acc) {
     const int64_t panels = (count + RK_NR - 1) / RK_NR, width = panels * RK_NR;
     const int64_t heights = (rows + RK_MR - 1) / RK_MR, wide = heights == 1 ? tiles[rows - 1].wide : 1;
-    if (q->K == 0) memset(acc, 0, (size_t)(rows * width) * sizeof *acc);
+    if (q->K == 0) {
+        memset(acc, 0, RK_NR * sizeof *acc);
+        for (int64_t j = 0; j < count; j += RK_NR)
+            finish(q, z, m, rows, n + j, count - j < RK_NR ? count - j : RK_NR, acc, 0);
+    }
     for (int64_t k = 0, kc = q->first_length; k < q->K; k += kc, kc = RK_SEGMENT) {
         if (kc > q->K - k) kc = q->K - k;
-        for (int64_t j = 0; j < panels; j++) {
-            const int64_t n = n0 + j * RK_NR, left_over = n0 + count - n;
-            pack_panel_any(right + j * RK_SEGMENT * RK_NR, q->b, q->bdt, q->b_off[z] + n * q->bn + k * q->bk,
-                           left_over < RK_NR ? left_over : RK_NR, kc, q->bn, q->bk);
-        }
+        const int last = k + kc == q->K;
+        const float *terms = packed;
+        if (packed)
+            packed += rows * RK_SEGMENT;
+        else
+            pack_left(q, z, m, rows, k, kc, left), terms = left;
+        for (int64_t j = 0; j < count; j += RK_NR)
+            pack_panel_any(right + j * RK_SEGMENT, q->b, q->bdt, entry(q->b_off, z) + (n + j) * q->bn + k * q->bk,
+                           count - j < RK_NR ? count - j : RK_NR, kc, q->bn, q->bk,
+                           last ? q->columns * q->bn - k : kc);
         for (int64_t j = 0, step; j < panels; j += step) {
             step = panels - j < wide ? 1 : wide;
+            const int64_t left_over = count - j * RK_NR;
             for (int64_t i = 0; i < heights; i++) {
                 const int64_t top = i * rows / heights, height = (i + 1) * rows / heights - top;
-                tile_fn *run = step == 1 ? tiles[height - 1].one : tiles[height - 1].many;
-                run(left + top * q->K + k * height, right + j * RK_SEGMENT * RK_NR, kc,
-                    acc + top * width + j * RK_NR, width, k == 0);
+                float *sums = acc + top * width + j * RK_NR;
+                (step == 1 ? tiles[height - 1].one : tiles[height - 1].many)(
+                    terms + top * RK_SEGMENT, right + j * RK_NR * RK_SEGMENT, kc, sums, width, k == 0);
+                if (last)
+                    finish(q, z, m + top, height, n + j * RK_NR, left_over < step * RK_NR ? left_over : step * RK_NR,
+                           sums, width);
             }
         }
     }
-    finish(q, z, m0, rows, n0, count, acc, width);
 }
 
 /* ---- the whole ---- */
 
-static void run_rows(const problem *q, int64_t z0, int64_t zs, int64_t m0, int64_t rows, float *memory,
-                     int64_t left_size, int64_t thread_size) {
-    const int64_t heights = (rows + RK_MR - 1) / RK_MR, blocks = (q->N + q->columns - 1) / q->columns;
-#pragma omp parallel if (zs * rows * q->N * (q->K + 16) > MIN_PARALLEL)
+static int64_t clamp(int64_t x, int64_t low, int64_t high) { return x < low ? low : x > high ? high : x; }
+
+/* Rows [m, end), `rows` at a time, of batch entries [z0, z0 + zs). left_size: of the shared packed rows; then all of them
+ * are one lot of rows. */
+static void run(const problem *q, int64_t z0, int64_t zs, int64_t m, int64_t end, int64_t rows, float *memory,
+                int64_t left_size, int64_t thread_size) {
+    const int64_t blocks = (q->N + q->columns - 1) / q->columns, segments = segments_of(q);
+    const int64_t lots = (end - m + rows - 1) / rows;
+    const int shared = left_size != 0;
+#pragma omp parallel if (zs * (end - m) * q->N * (q->K + 16) > MIN_PARALLEL)
     {
         RK_FP_ENTER;
         float *right = memory + left_size + omp_get_thread_num() * thread_size;
-        float *acc = right + MAX_COLUMNS * RK_SEGMENT;
+        float *acc = right + MAX_COLUMNS * RK_SEGMENT, *left = acc + rows * MAX_COLUMNS;
+        if (shared) {
 #pragma omp for schedule(static)
-        for (int64_t t = 0; t < zs * heights; t++) {
-            const int64_t z = t / heights, i = t % heights;
-            const int64_t top = i * rows / heights, height = (i + 1) * rows / heights - top;
-            pack_rows_any(memory + (z * rows + top) * q->K, q->a, q->adt, q->a_off[z0 + z] + (m0 + top) * q->am,
-                          height, q->K, q->am, q->ak);
+            for (int64_t t = 0; t < zs * segments; t++) {
+                const int64_t z = t / segments, s = t % segments, k = s ? q->first_length + (s - 1) * RK_SEGMENT : 0;
+                const int64_t kc = s ? RK_SEGMENT : q->first_length;
+                pack_left(q, z0 + z, m, end - m, k, kc < q->K - k ? kc : q->K - k,
+                          memory + t * (end - m) * RK_SEGMENT);
+            }
         }
-#pragma omp for schedule(dynamic) nowait
-        for (int64_t t = 0; t < zs * blocks; t++) {
-            const int64_t z = t / blocks, n0 = t % blocks * q->columns;
-            block(q, z0 + z, m0, rows, n0, q->N - n0 < q->columns ? q->N - n0 : q->columns,
-                  memory + z * rows * q->K, right, acc);
+#pragma omp for schedule(dynamic, q->chunk) nowait
+        for (int64_t t = 0; t < zs * lots * blocks; t++) {
+            const int64_t z = t / (lots * blocks), from = m + t / blocks % lots * rows, n = t % blocks * q->columns;
+            block(q, z0 + z, from, end - from < rows ? end - from : rows, n,
+                  q->N - n < q->columns ? q->N - n : q->columns,
+                  shared ? memory + z * segments * rows * RK_SEGMENT : NULL, left, right, acc);
         }
         RK_FP_LEAVE;
     }
@@ -225,35 +255,43 @@ static void run_rows(const problem *q, int64_t z0, int64_t zs, int64_t m0, int64
  *
  * shape: batch, M, N, K, k_start (position of the first term, modulo 128), then strides in elements: a's of m and k,
  * b's of n and k, bias's of m and n; then the dtypes of a, b, c, bias. a_off, b_off, bias_off: where each batch entry
- * starts, in elements. Without bias (NULL): RN_c(RN(alpha * sum)). Returns 0, or 1 when memory ran out. */
+ * starts, in elements; NULL for 0. Without bias (NULL): RN_c(RN(alpha * sum)). Returns 0, or 1 when memory ran out. */
 RK_EXPORT int RK_NAME(gemm)(const int64_t *shape, const void *a, const void *b, void *c, const void *bias,
                             const int64_t *a_off, const int64_t *b_off, const int64_t *bias_off, float alpha,
                             float beta) {
-    const int64_t batch = shape[0], first = RK_SEGMENT - shape[4];
-    problem q = {a, b, bias, c, a_off, b_off, bias_off, shape[1], shape[2], shape[3], first, shape[5], shape[6],
-                 shape[7], shape[8], shape[9], shape[10], (int)shape[11], (int)shape[12], (int)shape[13],
-                 (int)shape[14], alpha, beta, 0};
-    const int threads = omp_get_max_threads();
+    const int64_t batch = shape[0], threads = omp_get_max_threads();
+    problem q = {.a = a, .b = b, .bias = bias, .c = c, .a_off = a_off, .b_off = b_off, .bias_off = bias_off,
+                 .M = shape[1], .N = shape[2], .K = shape[3], .first_length = RK_SEGMENT - shape[4],
+                 .am = shape[5], .ak = shape[6], .bn = shape[7], .bk = shape[8], .im = shape[9], .in = shape[10],
+                 .adt = (int)shape[11], .bdt = (int)shape[12], .cdt = (int)shape[13], .idt = (int)shape[14],
+                 .alpha = alpha, .beta = beta};
 
     /* Few rows: narrow blocks, so that a segment of them stays in the first-level cache. About four tasks a thread. */
-    const int64_t most = q.M <= RK_MR ? MAX_COLUMNS / 2 : MAX_COLUMNS;
-    q.columns = (batch * q.N / (4 * threads) + RK_NR - 1) / RK_NR * RK_NR;
-    q.columns = q.columns > most ? most : q.columns < RK_NR ? RK_NR : q.columns;
+    const int64_t most = q.M <= 4 * RK_MR ? MAX_COLUMNS / 2 : MAX_COLUMNS;
+    q.columns = clamp((batch * q.N / (4 * threads) + RK_NR - 1) / RK_NR * RK_NR, RK_NR, most);
+    q.chunk = clamp(batch * q.N / (q.columns * 4 * threads), 1, INT64_MAX);
 
-    int64_t rows = q.K ? MAX_PACKED / q.K / RK_MR * RK_MR : MAX_ROWS;
-    rows = rows < RK_MR ? RK_MR : rows > MAX_ROWS ? MAX_ROWS : rows;
-    if (rows > q.M) rows = q.M;
-    int64_t together = MAX_PACKED / (rows * q.K + 1); /* batch entries packed at a time */
-    together = rows < q.M || together < 1 ? 1 : together > batch ? batch : together;
-
-    const int64_t left_size = (together * rows * q.K + 15) / 16 * 16;
-    const int64_t thread_size = MAX_COLUMNS * RK_SEGMENT + rows * MAX_COLUMNS;
+    /* The packed left matrix is shared by the blocks of columns, as many rows at a time as fit; with one block only, each
+     * thread packs the rows it needs. */
+    const int shared = q.N > q.columns;
+    const int64_t row = segments_of(&q) * RK_SEGMENT;
+    int64_t rows, together = batch;
+    if (shared) {
+        rows = clamp(MAX_PACKED / (row + 1) / RK_MR * RK_MR, RK_MR, MAX_ROWS);
+        rows = rows < q.M ? rows : q.M;
+        together = clamp(MAX_PACKED / (rows * row + 1), 1, batch);
+    } else {
+        rows = clamp((batch * q.M / (4 * threads) + RK_MR - 1) / RK_MR * RK_MR, RK_MR, MAX_ROWS);
+        rows = rows < q.M ? rows : q.M;
+    }
+    const int64_t left_size = shared ? together * rows * row : 0, lot = shared ? rows : q.M;
+    const int64_t thread_size = MAX_COLUMNS * RK_SEGMENT + rows * MAX_COLUMNS + (shared ? 0 : rows * RK_SEGMENT);
     float *memory = aligned_alloc(64, (size_t)(left_size + threads * thread_size) * sizeof *memory);
     if (!memory) return 1;
     for (int64_t z = 0; z < batch; z += together)
-        for (int64_t m = 0; m < q.M; m += rows)
-            run_rows(&q, z, batch - z < together ? batch - z : together, m, q.M - m < rows ? q.M - m : rows, memory,
-                     left_size, thread_size);
+        for (int64_t m = 0; m < q.M; m += lot)
+            run(&q, z, batch - z < together ? batch - z : together, m, q.M - m < lot ? q.M : m + lot, rows, memory,
+                left_size, thread_size);
     free(memory);
     return 0;
 }
