@@ -32,6 +32,8 @@ from repro_audit.models.loaded import LoadedModel, Source
 from repro_audit.models.spec import DEMOS, ModelSpec
 from repro_audit.progress import Observer
 
+#: Tensors read but not yet dequantised: more would only cost memory.
+_AHEAD = 8
 _PLAIN = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 
 
@@ -82,18 +84,18 @@ def load_gguf(spec: ModelSpec, *, observer: Observer) -> LoadedModel:
     observer.stage("Reading weights", gguf.size)
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         pending: list[tuple[GgufTensor, Future[torch.Tensor]]] = []
-        file = read_raw(
-            path,
-            path.name,
-            gguf,
-            observer,
-            lambda tensor, raw: pending.append((tensor, pool.submit(convert, tensor, raw))),
-        )
+
+        def take(tensor: GgufTensor, raw: Raw) -> None:
+            if len(pending) >= _AHEAD:
+                pending[-_AHEAD][1].result()
+            pending.append((tensor, pool.submit(convert, tensor, raw)))
+
+        file = read_raw(path, path.name, gguf, observer, take)
         for tensor, future in pending:
             parameter = parameter_name(tensor.name)
             tensors[parameter] = future.result()
             sources.append(Source(parameter, "dequantise", (tensor.name,)))
-    pending.clear()
+        pending.clear()
     module, account = build(config, tensors)
     tensors.clear()
     tokenizer = gguf_tokenizer(path, gguf, path.name)
@@ -124,7 +126,9 @@ def dequantise(tensor: GgufTensor, raw: Raw) -> Array:
         return plain.numpy().reshape(tensor.shape)
     gguf = gguf_module()
     kind = gguf.GGMLQuantizationType[tensor.type_name]
-    values: Any = gguf.quants.dequantize(raw, kind)
+    # A damaged scale makes Inf and NaN here; they are refused by name afterwards.
+    with np.errstate(invalid="ignore", over="ignore"):
+        values: Any = gguf.quants.dequantize(raw, kind)
     return np.ascontiguousarray(values, dtype=np.float32).reshape(tensor.shape)
 
 

@@ -69,6 +69,11 @@ def load_folder(
         UsageError: the folder cannot be read.
     """
     files = scan(folder, allowed)
+    if "adapter_config.json" in files:
+        raise InconclusiveError(
+            "the folder holds an adapter (adapter_config.json), which is not covered",
+            hint="merge it into its base model and save that",
+        )
     values = read_json(folder / "config.json", "config.json")
     _refuse_config(values)
     shards = _weight_files(folder, files)

@@ -235,6 +235,7 @@ SINGLE: list[tuple[Callable[[Path], object], str]] = [
         r"lm_head\.weight has dtype F64, outside the contract",
     ),
     (lambda f: (f / "tokenizer.json").write_text("{}"), "the tokenizer of m cannot be read"),
+    (lambda f: (f / "adapter_config.json").write_text("{}"), r"holds an adapter \(adapter_config\.json\)"),
 ]
 
 

@@ -17,7 +17,6 @@ from repro_audit.models.gguf_file import SUPPORTED, GgufTensor, read_gguf
 from repro_audit.models.gguf_model import dequantise
 from tests.helpers.tiny_models import tiny_gguf
 
-
 PACKAGED_TENSORS = "fc1d08910f037b7589042dffbd5de1ab8bdea14b1daadf81ee5bb4fa5321240f"
 
 

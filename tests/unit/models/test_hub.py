@@ -12,6 +12,7 @@ import pytest
 
 from repro_audit import models
 from repro_audit.errors import InconclusiveError, UsageError
+from repro_audit.progress import NullObserver
 from tests.helpers.tiny_models import tiny_folder
 
 _SPEC = importlib.util.spec_from_file_location("hub_server", Path(__file__).with_name("hub_server.py"))
@@ -21,6 +22,21 @@ sys.modules["hub_server"] = hub_server
 _SPEC.loader.exec_module(hub_server)
 
 FIRST, SECOND = "1" * 40, "2" * 40
+
+
+class Bytes(NullObserver):
+    """Adds up what each stage advances."""
+
+    def __init__(self) -> None:
+        self.stages: dict[str, int] = {}
+        self.current = ""
+
+    def stage(self, name: str, total: int | None = None) -> None:
+        self.current = name
+        self.stages[name] = 0
+
+    def advance(self, n: int = 1) -> None:
+        self.stages[self.current] += n
 
 
 @pytest.fixture
@@ -40,7 +56,10 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[object]:
 
 
 def test_fetches_the_revision_and_then_needs_no_network(hub, tmp_path):
-    model = models.load("org/tiny@v1", online=True)
+    observer = Bytes()
+    model = models.load("org/tiny@v1", online=True, observer=observer)
+    weights = sum(file.size for file in model.files if file.name.endswith(".safetensors"))
+    assert observer.stages["Fetching org/tiny@v1"] >= weights
     assert (model.name, model.revision, model.kind) == ("org/tiny", FIRST, "hf")
     assert model.tensors == models.load(str(tmp_path / "first")).tensors
     assert not {"pytorch_model.bin", "modeling_evil.py"} & {file.name for file in model.files}
