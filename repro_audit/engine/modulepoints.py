@@ -92,22 +92,27 @@ def module_plan(module: nn.Module, inputs: Mapping[str, torch.Tensor], level: st
     Raises:
         InconclusiveError: the module returns no tensor.
     """
-    try:
-        return _probe(module, inputs, level, meta=True)
-    except (NotImplementedError, RuntimeError, ValueError):
-        # The forward pass looks at values or at sizes: probe it on the inputs as they are.
-        return _probe(module, inputs, level, meta=False)
-
-
-def _probe(module: nn.Module, inputs: Mapping[str, torch.Tensor], level: str, *, meta: bool) -> ModulePlan:
     tokens = inputs.get("input_ids")
     sizes = {size for tensor in module.parameters() for size in tensor.shape}
     count = next(size for size in _SIZES if size not in sizes)
-    if meta:
-        arguments, rows = _meta_inputs(inputs, count), count
-    else:
-        arguments = dict(inputs)
-        rows = tokens.shape[1] if tokens is not None else next(iter(inputs.values())).shape[0]
+    first = next(iter(inputs.values()))
+    try:
+        return _probe(module, _probe_inputs(inputs, count, "meta"), count, level)
+    except (NotImplementedError, RuntimeError, ValueError):
+        # The forward pass looks at values, which meta tensors do not have.
+        if tokens is None:
+            return _probe(module, inputs, first.shape[0] if first.dim() else 1, level)
+    try:
+        return _probe(module, _probe_inputs(inputs, count, "cpu"), count, level)
+    except (IndexError, RuntimeError, ValueError):
+        # Or it holds for the length of its inputs alone.
+        length = tokens.shape[1]
+        return _probe(module, _probe_inputs(inputs, length, "cpu"), length, level)
+
+
+def _probe(module: nn.Module, inputs: Mapping[str, torch.Tensor], rows: int, level: str) -> ModulePlan:
+    tokens = inputs.get("input_ids")
+    meta = all(tensor.is_meta for tensor in inputs.values())
     tracer = Tracer(rows if tokens is not None else 0)
     names = {id(child): path for path, child in module.named_modules()}
     wanted, passing, executed = set(watched(module, level)), Passing(), set()
@@ -145,7 +150,7 @@ def _probe(module: nn.Module, inputs: Mapping[str, torch.Tensor], level: str, *,
         hook = nn.modules.module.register_module_forward_hook(ran)
         stack.callback(hook.remove)
         stack.enter_context(MetaProbe(tracer) if meta else RealProbe(tracer, names))
-        result = module(**arguments)
+        result = module(**inputs)
         for name, tensor in outputs(result):
             take(name, tensor)
     if not any(point.name.startswith("output") for point in found):
@@ -153,8 +158,8 @@ def _probe(module: nn.Module, inputs: Mapping[str, torch.Tensor], level: str, *,
     return ModulePlan(tuple(found), tuple(axes), frozenset(executed))
 
 
-def _meta_inputs(inputs: Mapping[str, torch.Tensor], count: int) -> dict[str, torch.Tensor]:
-    """Inputs of the same kind on meta: ``count`` tokens of one sequence, or ``count`` samples."""
+def _probe_inputs(inputs: Mapping[str, torch.Tensor], count: int, device: str) -> dict[str, torch.Tensor]:
+    """Inputs of the same kind without their values: ``count`` tokens of one sequence, or ``count`` samples."""
     tokens = inputs.get("input_ids")
     found = {}
     for name, tensor in inputs.items():
@@ -165,7 +170,8 @@ def _meta_inputs(inputs: Mapping[str, torch.Tensor], count: int) -> dict[str, to
             shape = [count if axis == 1 and size == tokens.shape[1] else size for axis, size in enumerate(shape)]
         elif shape and shape[0] == next(iter(inputs.values())).shape[0]:
             shape[0] = count
-        found[name] = torch.empty(shape, dtype=tensor.dtype, device="meta")
+        make = torch.ones if name == "attention_mask" else torch.zeros
+        found[name] = make(shape, dtype=tensor.dtype, device=device)
     return found
 
 

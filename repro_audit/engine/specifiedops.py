@@ -322,7 +322,7 @@ def batch_norm(mode: Any, func: Any, args: Any, kwargs: Any) -> Any:
     value, weight, bias, running_mean, running_var, training, _, eps = args[:8]
     if training or running_mean is None:
         raise mode.refuse("batch_norm over the batch's own statistics", "call model.eval() first")
-    return reduce.batch_norm(value, running_mean, running_var, weight, bias, eps)
+    return reduce.batch_norm(value, mean=running_mean, variance=running_var, w=weight, b=bias, eps=eps)
 
 
 def embedding(mode: Any, func: Any, args: Any, kwargs: Any) -> Any:
