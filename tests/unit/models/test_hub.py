@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,12 +12,7 @@ from repro_audit import models
 from repro_audit.errors import InconclusiveError, UsageError
 from repro_audit.progress import NullObserver
 from tests.helpers.tiny_models import tiny_folder
-
-_SPEC = importlib.util.spec_from_file_location("hub_server", Path(__file__).with_name("hub_server.py"))
-assert _SPEC is not None and _SPEC.loader is not None
-hub_server = importlib.util.module_from_spec(_SPEC)
-sys.modules["hub_server"] = hub_server
-_SPEC.loader.exec_module(hub_server)
+from tests.unit.models.hub_server import Hub, serve
 
 FIRST, SECOND = "1" * 40, "2" * 40
 
@@ -40,9 +33,9 @@ class Bytes(NullObserver):
 
 
 @pytest.fixture
-def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[object]:
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
     """A server with org/tiny: two commits, main and v1."""
-    with hub_server.serve() as running:
+    with serve() as running:
         first = tiny_folder(tmp_path / "first", shards=2)
         (first / "pytorch_model.bin").write_bytes(b"\x80\x04pickle")
         (first / "modeling_evil.py").write_text("raise SystemExit(1)")
