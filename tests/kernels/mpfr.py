@@ -21,9 +21,7 @@ def function(name: str, x: Floats) -> Floats:
     if name == "reciprocal":
         return _collect(1 / gmpy2.mpfr(v) for v in x.tolist())
     if name == "rsqrt":
-        return _collect(
-            gmpy2.rec_sqrt(gmpy2.mpfr(v)) if v else 1 / gmpy2.mpfr(v) for v in x.tolist()
-        )
+        return _collect(gmpy2.rec_sqrt(gmpy2.mpfr(v)) if v else 1 / gmpy2.mpfr(v) for v in x.tolist())
     real = getattr(gmpy2, name)
     return _collect(real(gmpy2.mpfr(v)) for v in x.tolist())
 

@@ -1,11 +1,11 @@
-"""Exhaustive check of the one-argument elementary functions over all 2^32 binary32 patterns (not part of pytest).
+"""Exhaustive check of the one-argument elementary functions over all 2^32 patterns (not part of pytest).
 
     python tests/kernels/prove_elementary.py [--jobs N] [--band BITS] [NAME ...]
 
-For every pattern whose fast binary64 approximation lies within 2^-BITS (default 36) of a rounding boundary, the
-result is compared with the 320-bit integer path; for every other pattern the result is the rounding of that
-approximation, right if its error is below 2^-BITS, while the measured error is below 2^-48. Prints a line a
-function, with the arguments whose value lies nearest to a midpoint (log2 of the relative distance, by MPFR), and
+For every pattern whose fast binary64 approximation lies within 2^-BITS (default 36) of a rounding boundary,
+the result is compared with the 320-bit integer path; for every other pattern the result is the rounding of
+that approximation, right if its error is below 2^-BITS, while the measured error is below 2^-48. Prints for
+each function the arguments whose value lies nearest to a midpoint (log2 of the relative distance, by MPFR) and
 exits with 1 if any result differs. One function takes about a minute of one core.
 """
 
@@ -27,7 +27,7 @@ CAPACITY = 4096
 
 
 def distance(name: str, pattern: int) -> float:
-    """log2 of the relative distance from the function's value to the nearest midpoint of two normal numbers."""
+    """log2 of the relative distance from the function's value to the nearest midpoint of two numbers."""
     gmpy2.set_context(gmpy2.context(precision=300))
     x = gmpy2.mpfr(float(np.uint32(pattern).view(np.float32)))
     value = abs(gmpy2.rec_sqrt(x) if name == "rsqrt" else getattr(gmpy2, name)(x))
@@ -58,7 +58,10 @@ def prove(name: str, band: int, jobs: int) -> int:
     ranked = sorted((distance(name, pattern), pattern) for _, hard in parts for pattern in hard)
     hardest = ", ".join(f"{pattern:#010x} ({bits:.1f})" for bits, pattern in ranked[:8])
     seconds = time.perf_counter() - began
-    print(f"{name}: {wrong} wrong of 2^32{example}; {compared} compared; {seconds:.0f} s; hardest {hardest}", flush=True)
+    print(
+        f"{name}: {wrong} wrong of 2^32{example}; {compared} compared; {seconds:.0f} s; hardest {hardest}",
+        flush=True,
+    )
     return wrong
 
 

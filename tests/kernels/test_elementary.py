@@ -1,4 +1,4 @@
-"""Elementary functions: correctly rounded, against MPFR, against the spec, and fast path against wide path."""
+"""Elementary functions: correctly rounded, against MPFR and the spec; the fast and the wide path apart."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from repro_kernels.spec import elementary as spec
 NAMES = list(elementary.ELEMENTARY)
 APPROXIMATED = [n for n in NAMES if n not in ("sqrt", "reciprocal")]
 
-# One of each kind: zeros, subnormals, powers of two, limits of the range, infinities, NaNs of both signs and kinds.
+# Zeros, subnormals, powers of two, limits of ranges, infinities, NaNs: of both signs.
 SPECIAL_BITS = [
     sign | magnitude
     for sign in (0, 1 << 31)
     for magnitude in (
-        0, 1, 2, 0x7FFFFF, 0x800000, 0x800001, 0x3F7FFFFF, 0x3F800000, 0x3F800001, 0x3F000000, 0x40490FDB, 0x3FC90FDB,
-        0x42B17217, 0x42B17218, 0x42B17219, 0x42CFF1B4, 0x42CFF1B5, 0x43150000, 0x43160000, 0x43168000, 0x43000000,
-        0x42FFFFFF, 0x4B000000, 0x4B800000, 0x7F000000, 0x7F7FFFFF, 0x7F800000, 0x7F800001, 0x7FC00000, 0x7FC12345,
-        0x7FFFFFFF,
+        0, 1, 2, 0x7FFFFF, 0x800000, 0x800001, 0x3F7FFFFF, 0x3F800000, 0x3F800001, 0x3F000000,
+        0x40490FDB, 0x3FC90FDB, 0x42B17217, 0x42B17218, 0x42B17219, 0x42CFF1B4, 0x42CFF1B5, 0x43150000,
+        0x43160000, 0x43168000, 0x43000000, 0x42FFFFFF, 0x4B000000, 0x4B800000, 0x7F000000, 0x7F7FFFFF,
+        0x7F800000, 0x7F800001, 0x7FC00000, 0x7FC12345, 0x7FFFFFFF,
     )
 ]  # fmt: skip
 
@@ -61,22 +61,8 @@ def test_special_values_and_every_exponent(name: str) -> None:
     assert_correct(name, mpfr.of_bits(SPECIAL_BITS + patterns))
 
 
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_every_16_bit_input(name: str, dtype: torch.dtype) -> None:
-    x = torch.arange(-(2**15), 2**15, dtype=torch.int32).to(torch.int16).view(dtype)
-    wide = x.to(torch.float32)
-    assert_correct(name, wide.numpy())
-    # ... and the 16-bit result is one rounding of the 32-bit one.
-    full = elementary.unary(name, wide)
-    got = elementary.unary(name, x).view(torch.int16)
-    canonical = 0x7FC0 if dtype is torch.bfloat16 else 0x7E00
-    want = torch.where(full.isnan(), canonical, full.to(dtype).view(torch.int16))
-    assert bool((got == want).all())
-
-
 def screen(name: str, x: mpfr.Floats) -> np.ndarray:
-    """A binary64 value from numpy or torch: other code than ours, within 2^-45 where it is finite and nonzero."""
+    """A binary64 value from numpy or torch: other code than ours, within 2^-45 where it is finite."""
     v = x.astype(np.float64)
     if name in ("erf", "erfc"):
         return getattr(torch.special, name)(torch.from_numpy(v)).numpy()
@@ -86,24 +72,41 @@ def screen(name: str, x: mpfr.Floats) -> np.ndarray:
     return np.asarray(getattr(np, other)(v))
 
 
+def assert_correct_screened(name: str, x: mpfr.Floats) -> None:
+    """As assert_correct, but MPFR decides only what a binary64 value with a margin of 2^-40 leaves open."""
+    got = compute(name, x)
+    with np.errstate(all="ignore"):
+        y = screen(name, x)
+        low, high = (y * (1 - 2.0**-40)).astype(np.float32), (y * (1 + 2.0**-40)).astype(np.float32)
+    decided = (mpfr.bits(low) == mpfr.bits(high)) & np.isfinite(y) & (y != 0)
+    wrong = decided & (got != mpfr.bits(low))
+    assert not wrong.any(), f"{name} at {x.view(np.uint32)[wrong][0]:#010x}"
+    rest = x[~decided]
+    assert_correct(name, rest[:: max(1, rest.size // 4000)])  # zeros, infinities and NaN are many: a sample
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_every_16_bit_input(name: str, dtype: torch.dtype) -> None:
+    x = torch.arange(-(2**15), 2**15, dtype=torch.int32).to(torch.int16).view(dtype)
+    wide = x.to(torch.float32)
+    assert_correct_screened(name, wide.numpy())
+    # ... and the 16-bit result is one rounding of the 32-bit one.
+    full = elementary.unary(name, wide)
+    got = elementary.unary(name, x).view(torch.int16)
+    canonical = 0x7FC0 if dtype is torch.bfloat16 else 0x7E00
+    want = torch.where(full.isnan(), canonical, full.to(dtype).view(torch.int16))
+    assert bool((got == want).all())
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_a_million_random_inputs(name: str) -> None:
     rng = np.random.default_rng(NAMES.index(name))
     anything = rng.integers(0, 2**32, 400_000, dtype=np.uint64).astype(np.uint32).view(np.float32)
     moderate = (rng.standard_normal(400_000) * 4).astype(np.float32)
     small = (rng.uniform(-1, 1, 200_000) * np.exp2(rng.uniform(-12, 0, 200_000))).astype(np.float32)
-    x = np.concatenate([anything, moderate, small, np.float32(1) + small * np.float32(2**-6)])
-    got = compute(name, x)
-    with np.errstate(all="ignore"):
-        y = screen(name, x)
-        low, high = (y * (1 - 2.0**-40)).astype(np.float32), (y * (1 + 2.0**-40)).astype(np.float32)
-    decided = (mpfr.bits(low) == mpfr.bits(high)) & np.isfinite(y)
-    wrong = decided & (got != mpfr.bits(low))
-    assert not wrong.any(), f"{name} at {x.view(np.uint32)[wrong][0]:#010x}"
-    rest = x[~decided]
-    if rest.size > 20_000:  # NaN and infinite results: a sample
-        rest = rest[:: rest.size // 20_000]
-    assert_correct(name, rest)
+    near_one = np.float32(1) + small * np.float32(2**-6)
+    assert_correct_screened(name, np.concatenate([anything, moderate, small, near_one]))
 
 
 @pytest.mark.parametrize("name", sorted(HARD))
@@ -112,10 +115,8 @@ def test_hard_cases(name: str) -> None:
     x = mpfr.of_bits(HARD[name])
     assert_correct(name, x)
     wide = np.empty_like(x)
-    native.fn("elementary_wide")(
-        ctypes.c_int(NAMES.index(name)), ctypes.c_void_p(x.ctypes.data), None, ctypes.c_void_p(wide.ctypes.data),
-        ctypes.c_int64(x.size),
-    )  # fmt: skip
+    pointers = ctypes.c_void_p(x.ctypes.data), None, ctypes.c_void_p(wide.ctypes.data)
+    native.fn("elementary_wide")(ctypes.c_int(NAMES.index(name)), *pointers, ctypes.c_int64(x.size))
     assert (wide.view(np.uint32) == mpfr.bits(mpfr.function(name, x))).all()
 
 
@@ -129,10 +130,8 @@ def test_the_wide_path_alone(name: str) -> None:
         rng.uniform(-1, 1, 300).astype(np.float32),
     ])  # fmt: skip
     wide = np.empty_like(x)
-    native.fn("elementary_wide")(
-        ctypes.c_int(NAMES.index(name)), ctypes.c_void_p(x.ctypes.data), None, ctypes.c_void_p(wide.ctypes.data),
-        ctypes.c_int64(x.size),
-    )  # fmt: skip
+    pointers = ctypes.c_void_p(x.ctypes.data), None, ctypes.c_void_p(wide.ctypes.data)
+    native.fn("elementary_wide")(ctypes.c_int(NAMES.index(name)), *pointers, ctypes.c_int64(x.size))
     assert (wide.view(np.uint32) == mpfr.bits(mpfr.function(name, x))).all()
 
 
@@ -147,10 +146,8 @@ def test_the_margin_is_sixteen_times_the_error(name: str) -> None:
         (1 + rng.uniform(-1, 1, 500) * 1e-3).astype(np.float32),
     ])  # fmt: skip
     approximation = np.empty(x.size, np.float64)
-    native.fn("elementary_core")(
-        ctypes.c_int(NAMES.index(name)), ctypes.c_void_p(x.ctypes.data), ctypes.c_void_p(approximation.ctypes.data),
-        ctypes.c_int64(x.size),
-    )  # fmt: skip
+    pointers = ctypes.c_void_p(x.ctypes.data), ctypes.c_void_p(approximation.ctypes.data)
+    native.fn("elementary_core")(ctypes.c_int(NAMES.index(name)), *pointers, ctypes.c_int64(x.size))
     gmpy2.set_context(gmpy2.context(precision=120))
     undecided = float.fromhex("0x1.000001p0")
     real = gmpy2.rec_sqrt if name == "rsqrt" else getattr(gmpy2, name)

@@ -15,9 +15,9 @@ from repro_kernels.spec import elementary as spec
 from repro_kernels.spec.floats import rn32
 
 SPECIAL = np.array(
-    [0.0, -0.0, 1, -1, np.inf, -np.inf, np.nan, 2, -2, 3, -3, 0.5, -0.5, 1.5, -1.5, 1e-45, -1e-45, 3.4028235e38,
-     -3.4028235e38, 4, 9, 16, 27, 81, 0.25, 2**24, 2**24 - 1, 2**24 + 2, -149, -150, 150, 1 / 3, 127, 128, 1 + 2**-23,
-     1 - 2**-24, -(1 + 2**-23), 2.0**-75, 2.0**-126, 1.17549435e-38],
+    [0.0, -0.0, 1, -1, np.inf, -np.inf, np.nan, 2, -2, 3, -3, 0.5, -0.5, 1.5, -1.5, 1e-45, -1e-45,
+    3.4028235e38, -3.4028235e38, 4, 9, 16, 27, 81, 0.25, 2**24, 2**24 - 1, 2**24 + 2, -149, -150, 150, 1
+    / 3, 127, 128, 1 + 2**-23, 1 - 2**-24, -(1 + 2**-23), 2.0**-75, 2.0**-126, 1.17549435e-38],
     np.float32,
 )  # fmt: skip
 
@@ -49,7 +49,9 @@ def test_random_pairs() -> None:
     assert_correct(near_one, rng.uniform(-1e7, 1e7, n).astype(np.float32))
 
 
-@pytest.mark.parametrize("exponent", [2.0, 3.0, 4.0, 5.0, 7.0, 0.5, 0.25, 0.125, 1.5, 0.75, 2.5, -0.5, -1.0, -2.0])
+@pytest.mark.parametrize(
+    "exponent", [2.0, 3.0, 4.0, 5.0, 7.0, 0.5, 0.25, 0.125, 1.5, 0.75, 2.5, -0.5, -1.0, -2.0]
+)
 def test_exact_and_midpoint_results(exponent: float) -> None:
     """Few-bit bases: their powers are exact, or exactly half-way, in normal and subnormal range."""
     rng = np.random.default_rng(5)
@@ -79,7 +81,8 @@ def test_a_scalar_exponent_is_a_tensor_of_it(exponent: float) -> None:
 
 
 @given(
-    st.floats(width=32), st.one_of(st.floats(width=32), st.integers(-20, 20), st.sampled_from([0.5, 1.5, 0.25]))
+    st.floats(width=32),
+    st.one_of(st.floats(width=32), st.integers(-20, 20), st.sampled_from([0.5, 1.5, 0.25])),
 )
 def test_the_spec(x: float, y: float) -> None:
     assert_bits(elementary.pow(torch.tensor([x]), float(y)), [spec.pow(x, rn32(float(y)))])

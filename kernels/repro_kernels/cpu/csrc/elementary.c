@@ -178,7 +178,7 @@ RK_EXPORT void RK_NAME(unary)(int64_t code, const void *x, void *y, int64_t n, c
     {
         RK_FP_ENTER;
         const float p[PARAMETERS] = {(float)given[0], (float)given[1], (float)given[2]};
-#pragma omp for schedule(static)
+#pragma omp for schedule(static) nowait
         for (int64_t c = 0; c < chunks; c++) {
             int64_t end = (c + 1) * CHUNK;
             run(function, p, x, x_dtype, y, y_dtype, c * CHUNK, end < n ? end : n);
@@ -192,7 +192,7 @@ RK_EXPORT void RK_NAME(pow)(const float *x, const float *y, float *z, int64_t n)
 #pragma omp parallel if (n > GRAIN)
     {
         RK_FP_ENTER;
-#pragma omp for schedule(static)
+#pragma omp for schedule(static) nowait
         for (int64_t i = 0; i < (n + CHUNK - 1) / CHUNK; i++) {
             int64_t start = i * CHUNK;
             rk_pow_array(x + start, y + start, z + start, n - start < CHUNK ? n - start : CHUNK);

@@ -243,7 +243,7 @@ RK_INLINE double rk_pow_core(double x, double y) {
 
 /* The rounded value in *y; nonzero if the two ends of the interval disagree. */
 RK_INLINE uint32_t rk_round_test(double value, double margin, float *y) {
-    float low = (float)(value - value * margin), high = (float)(value + value * margin);
+    float low = (float)(value * (1.0 - margin)), high = (float)(value * (1.0 + margin)); /* keeps -0 and infinities */
     *y = low == low ? low : RK_NAN;
     return rk_bits(low) ^ rk_bits(high);
 }
