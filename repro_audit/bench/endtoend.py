@@ -20,7 +20,8 @@ from repro_audit.trace.record import RunRecord
 PREFILL, DECODE = 512, 64
 VERIFY_PROMPT, VERIFY_DRAWN = 64, 256
 _TEXT = (
-    "A reproducible computation is one whose every bit can be computed again by someone else, on another machine, "
+    "A reproducible computation is one whose every bit can be computed again by someone else, "
+    "on another machine, "
     "from a specification and not from a program. "
 )
 _NULL = NullObserver()

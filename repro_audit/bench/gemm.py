@@ -1,4 +1,4 @@
-"""Matrix products of profile fp32 against torch's fp32 matmul: 2048 x 2048 bf16 weights, bits checked first."""
+"""Matrix products of profile fp32 against torch's fp32 matmul, bits checked first."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _CHECKED = 8
 
 
 def measure(rounds: int) -> Iterator[tuple[str, str]]:
-    """(name, text) per number of rows: both medians and the ratio torch / ours (above 1 is faster than torch).
+    """(name, text) per number of rows: both medians and torch / ours (above 1: faster than torch).
 
     Raises:
         InconclusiveError: a product has other bits than the specification.
@@ -55,6 +55,7 @@ def _check(x: torch.Tensor, w: torch.Tensor, y: torch.Tensor) -> None:
         found = struct.pack("<f", y[row, column].item())
         if found != expected:
             raise InconclusiveError(
-                f"linear with {x.shape[0]} rows gives {found.hex()} where the specification says {expected.hex()}",
+                f"linear with {x.shape[0]} rows gives {found.hex()} where the specification says "
+                f"{expected.hex()}",
                 hint="run repro-audit doctor",
             )

@@ -1,4 +1,4 @@
-"""Interleaved timing: contenders take turns, medians are compared, so that a machine's drift hits all alike."""
+"""Interleaved timing: contenders take turns, medians are compared: a machine's drift hits all alike."""
 
 from __future__ import annotations
 

@@ -260,7 +260,7 @@ def _run(
 
 
 def _emit_refusal(common: Common, error: ReproAuditError) -> None:
-    """A refusal as a result, where a machine or a file asked for one; usage errors are told on stderr alone."""
+    """A refusal as a result, where a machine or a file asked for one; usage errors go to stderr alone."""
     if not common.outputs.wants_data or error.verdict in (Verdict.USAGE, Verdict.CRASH):
         return
     finding = Finding("RA000", error.message, "note")

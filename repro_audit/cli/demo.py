@@ -138,7 +138,10 @@ def _conclude(folder: Path, honest: Result, caught: Result, flip: str) -> Result
     ]
     if shown:
         first = shown[0]
-        facts.append(("shows first", f"{first.point}, token {first.position} of sequence {first.sequence}"))
+        facts.append(
+            ("shows first", f"{first.point}, in the operator that reads {dict(first.details)['reads']}")
+        )
+        facts.append(("at token", first.message.partition(" at token ")[2].partition(" of sequence")[0]))
     facts.append(("files", f"{folder} (record, trace, key pair, the tampered copy)"))
     manifest = folder / f"{NAME}.manifest.json"
     if not good:

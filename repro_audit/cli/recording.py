@@ -155,14 +155,11 @@ def record_loaded(plan: Plan, model: LoadedModel, observer: Observer) -> Recorde
         settings = replace(settings, decoding=replace(settings.decoding, max_new_tokens=0))
     runs, roots = [], []
     for _ in range(plan.repeat):
-        if model.kind == "python":
-            done = engine.score_module(model, settings, observer=observer, row_salt=salt)
-        else:
-            requests = [engine.Request(index, prompt.token_ids) for index, prompt in enumerate(prompts)]
-            done = engine.record(model, requests, settings, observer=observer, row_salt=salt)
-            for sequence in done.sequences:
-                if model.tokenizer is not None and sequence.generated:
-                    sequence.text = model.decode(sequence.generated)
+        requests = [engine.Request(index, prompt.token_ids) for index, prompt in enumerate(prompts)]
+        done = engine.record(model, requests, settings, observer=observer, row_salt=salt)
+        for sequence in done.sequences:
+            if model.tokenizer is not None and sequence.generated:
+                sequence.text = model.decode(sequence.generated)
         runs = [done]
         roots.append(_root(done))
     observer.stage("writing the record")
@@ -197,8 +194,7 @@ def _check_prompts(plan: Plan) -> None:
 
 
 def _require_fits(tokens: int, index: int, plan: Plan, context: int | None) -> None:
-    total = tokens + max(plan.sampling.max_new_tokens - 1, 0)
-    if context is not None and total > context:
+    if context is not None and tokens + plan.sampling.max_new_tokens > context:
         raise UsageError(
             f"prompt {index} has {tokens} tokens; with {plan.sampling.max_new_tokens} new ones "
             "it exceeds the "

@@ -8,7 +8,6 @@ from dataclasses import replace
 from itertools import groupby
 
 from rich.console import Console
-from rich.padding import Padding
 from rich.text import Text
 
 from repro_audit.verdict import Finding, Result, Verdict
@@ -134,8 +133,8 @@ def _heat_map(console: Console, name: str, rows: tuple[str, ...]) -> None:
         for cell in cells:
             line.append(cell, style=_CELL_STYLES.get(cell, ""))
         console.print(line, soft_wrap=True)
-    legend = Text(". identical   O origin   x inherited   (blank) not recorded", style="dim")
-    console.print(Padding(legend, (0, 0, 0, 2)))
+    legend = Text("  . identical   O origin   x inherited   (blank) not recorded", style="dim")
+    console.print(legend, soft_wrap=True)
 
 
 def _squeeze(cells: str, per_cell: int) -> str:

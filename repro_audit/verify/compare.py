@@ -19,8 +19,8 @@ class Comparison:
     """What differs in one sequence.
 
     Attributes:
-        differs: required point index -> its compared rows. Without a trace every point has one row that stands for
-            all of its positions.
+        differs: required point index -> its compared rows. Without a trace every point has one row that
+            stands for all of its positions.
         findings: points whose rows are of another number, place or type than required.
         by_token: False where only whole points could be compared.
     """
@@ -70,6 +70,7 @@ def match_points(
 
 def compare_sequence(
     index: int,
+    *,
     required: Sequence[Point],
     matched: Mapping[int, int],
     recorded: Sequence[PointSpec],

@@ -20,9 +20,9 @@ _MEMINFO = Path("/proc/meminfo")
 def collect() -> dict[str, str]:
     """Name to text, in the order a person reads it.
 
-    Keys: ``device`` (what computes), ``cpu.vendor``, ``cpu.model``, ``cpu.isa`` (instruction set of the kernels),
-    ``cpu.cores``, ``system``, ``python``, ``repro-audit``, ``kernels`` (digest of the kernel sources), and one
-    ``package.NAME`` per library that takes part.
+    Keys: ``device`` (what computes), ``cpu.vendor``, ``cpu.model``, ``cpu.isa`` (instruction set of the
+    kernels), ``cpu.cores``, ``system``, ``python``, ``repro-audit``, ``kernels`` (digest of the kernel
+    sources), and one ``package.NAME`` per library that takes part.
     """
     vendor, model = cpu()
     facts = {

@@ -52,7 +52,7 @@ def load(model: str | None, manifest: Manifest, online: bool, observer: Observer
         spec, online = kinds.ModelSpec(kinds.HUB, claim.name, revision=claim.revision), False
     else:
         raise UsageError(
-            f"the manifest is of {ascii(claim.name)} and no model was named",
+            f"the manifest is of {claim.name!a} and no model was named",
             hint="pass --model with the place where you have it",
         )
     cast = manifest.settings.cast_weights
@@ -78,10 +78,10 @@ def compare(model: LoadedModel, manifest: Manifest) -> tuple[list[Finding], set[
         raise _other_model("other tensors are tied")
     changed = {name for name, tensor in recorded.items() if given[name].digest != tensor.digest}
     findings = [
-        Finding("RA301", f"{name} ({given[name].dtype} {list(given[name].shape)}) has other bits here", "weights", point=None)
+        Finding("RA301", f"{name} ({given[name].dtype} {list(given[name].shape)}) has other bits", "weights")
         for name in recorded
         if name in changed
-    ]  # fmt: skip
+    ]
     if claim.tokenizer_digest and model.tokenizer_digest != claim.tokenizer_digest:
         findings.append(Finding("RA305", "the tokenizer given here is another one", "note"))
     for group in claim.tied:

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from repro_audit.errors import UntrustedError, UsageError
+from repro_audit.errors import InconclusiveError, UntrustedError, UsageError
 from repro_audit.manifest.dsse import Opened
 from repro_audit.manifest.keys import TrustedKey
 from repro_audit.manifest.opening import open_recorded
@@ -217,7 +217,34 @@ def _rerun(
             manifest.sequences, claim.prompts, claim.generated, strict=True
         )
     ]
-    return required, engine.replay(model, sequences, settings, observer=observer, row_salt=claim.salt)
+    _require_tokens(model, claim)
+    try:
+        rerun = engine.replay(model, sequences, settings, observer=observer, row_salt=claim.salt)
+    except UsageError as error:
+        # What a user may not ask for, a manifest may not claim.
+        raise InconclusiveError(f"the record cannot be rerun: {error.message}", hint=error.hint) from error
+    if tuple(sequence.prompt for sequence in rerun.sequences) != claim.prompts:
+        # Only a python: model brings inputs of its own.
+        raise InconclusiveError(
+            f"the inputs that {model.name} brings are not the recorded ones",
+            hint="let the factory return the inputs of the recorded run",
+        )
+    return required, rerun
+
+
+def _require_tokens(model: LoadedModel, claim: Claim) -> None:
+    """Refuse token ids that the model does not have, before they index anything."""
+    if model.kind == "python":
+        return
+    module: Any = model.module
+    known = int(module.get_input_embeddings().weight.shape[0])
+    for index, (prompt, generated) in enumerate(zip(claim.prompts, claim.generated, strict=True)):
+        highest = max((*prompt, *generated), default=0)
+        if highest >= known:
+            raise InconclusiveError(
+                f"sequence {index} holds the token {highest}, the model knows {known}",
+                hint="pass --model with the model that repro-audit show names",
+            )
 
 
 def _rows(
@@ -243,22 +270,21 @@ def _rows(
 
 
 def _tokens(claim: Claim, rerun: RunRecord) -> list[Finding]:
-    """The first recorded token of each sequence that the sampler does not pick from the rerun's logits."""
+    """The first recorded token of each sequence that the sampler does not pick, and wrong ends."""
     findings = []
+    decoding = claim.manifest.settings.decoding
+    stops = set(decoding.stop_token_ids)
     for index, (recorded, mine) in enumerate(zip(claim.generated, rerun.sequences, strict=True)):
-        for step, (claimed, picked) in enumerate(zip(recorded, mine.generated, strict=True)):
+        whole = len(recorded) == decoding.max_new_tokens or (bool(recorded) and recorded[-1] in stops)
+        if mine.prompt and (not whole or stops.intersection(recorded[:-1])):
+            message = f"sequence {index} ends after {len(recorded)} tokens, where its own rules do not end it"
+            findings.append(Finding("RA407", message, "tokens", sequence=index))
+        for step, (claimed, picked) in enumerate(zip(recorded, mine.generated, strict=False)):
             if claimed != picked:
                 position = len(claim.prompts[index]) + step
-                findings.append(
-                    Finding(
-                        "RA403",
-                        f"token {position} of sequence {index} is recorded as {claimed}, the "
-                        f"sampler picks {picked}",
-                        "tokens",
-                        sequence=index,
-                        position=position,
-                    )
-                )
+                message = f"token {position} of sequence {index} is recorded as {claimed}, "
+                message += f"the sampler picks {picked}"
+                findings.append(Finding("RA403", message, "tokens", sequence=index, position=position))
                 break
     return findings
 
@@ -323,13 +349,13 @@ def _conclude(
         ("model", f"{manifest.model.name} (given here: {model.name})"),
         ("recorded on", f"{theirs.text} - claimed"),
         ("rerun on", f"{mine.text} - measured"),
-        ("evidence grade", reached.text),
+        ("grade", reached.text),
         ("trust", claim.opened.describe()),
         ("profile", f"{settings.profile} v{manifest.profile_version}, activations {settings.activations}, "
                     f"record {settings.level}"),
         ("tokens", f"{len(manifest.sequences)} sequence(s), {tokens[0]} prompt + {tokens[1]} generated"),
         ("run root", manifest.root),
-        ("manifest payload", manifest.payload_sha256),
+        ("payload", manifest.payload_sha256),
     )  # fmt: skip
     ordered = worst_first(findings)
     result = Result(
