@@ -154,7 +154,7 @@ def header() -> str:
             "",
             "/* The fraction 2/pi, most significant word first. */",
             f"#define RK_TWO_OVER_PI_WORDS {TWO_OVER_PI_WORDS}",
-            "#define RK_TWO_OVER_PI {" + ", ".join(f"0x{word:016x}ull" for word in words) + "}",
+            "#define RK_TWO_OVER_PI " + ", ".join(f"0x{word:016x}ull" for word in words),
             "",
             "#endif",
         ]

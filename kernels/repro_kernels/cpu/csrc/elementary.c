@@ -208,9 +208,15 @@ RK_EXPORT void RK_NAME(pow)(const float *x, const float *y, float *z, int64_t n)
         for (int64_t i = 0; i < n; i++) y[i] = rk_##name##_core((double)x[i]);  \
     }
 RK_CORED(CORE_BLOCK)
-CORE_BLOCK(sin)
-CORE_BLOCK(cos)
-CORE_BLOCK(tan)
+#define TRIG_BLOCK(name)                                                        \
+    static void name##_core_block(const float *x, double *y, int64_t n) {       \
+        for (int64_t i = 0; i < n; i++) y[i] = rk_##name##_core((double)x[i]);  \
+        for (int64_t i = 0; i < n; i++)                                         \
+            if (y[i] == RK_UNDECIDED) y[i] = rk_##name##_large(x[i]);           \
+    }
+TRIG_BLOCK(sin)
+TRIG_BLOCK(cos)
+TRIG_BLOCK(tan)
 
 #define CORE_ROW(name) [RK_##name] = name##_core_block,
 static void (*const CORES[RK_UNARY_COUNT])(const float *x, double *y, int64_t n) = {

@@ -30,8 +30,6 @@ enum { RK_UNARY(RK_ENUM) RK_UNARY_COUNT };
 
 float RK_NAME(elementary_slow)(int function, float x);
 float RK_NAME(pow_slow)(float x, float y);
-/* x = n * pi/2 + r for any finite x; returns n mod 4, r within 2^-52 relative, |r| <= pi/4. */
-int RK_NAME(reduce_large)(float x, double *r);
 
 /* A midpoint of two binary32 numbers: no error interval around it can pass the rounding test. */
 #define RK_UNDECIDED 0x1.000001p0
@@ -136,6 +134,34 @@ RK_INLINE double rk_cos_of(uint64_t n, double r) { return rk_sin_of(n + 1, r); }
 RK_INLINE double rk_tan_of(uint64_t n, double r) {
     double z = r * r, s = r * rk_poly_sin(z), c = rk_poly_cos(z);
     return n & 1 ? -c / s : s / c;
+}
+
+/* The same for any finite |x| > RK_TRIG_LIMIT, by an exact product (Payne and Hanek): of the bits of 2/pi, those that
+ * contribute multiples of 4 to x * 2/pi are skipped and the next 192 used, so that 2^-166 is lost of a fraction that is
+ * at least 2^-34 for every binary32. */
+RK_INLINE uint64_t rk_reduce_large(float x, double *r) {
+    static const uint64_t digits[RK_TWO_OVER_PI_WORDS + 1] = {0, RK_TWO_OVER_PI}; /* 64 bits before the point */
+    uint32_t bits = rk_bits(x);
+    uint64_t m = (bits & 0x7fffffu) | 0x800000u, p[3];
+    int first = 64 - 2 + (int)(bits >> 23 & 0xff) - 150; /* x = m * 2^(first - 62) */
+    unsigned __int128 carry = 0;
+    for (int i = 2; i >= 0; i--) {
+        int word = first / 64 + i, shift = first % 64;
+        uint64_t digit = shift ? digits[word] << shift | digits[word + 1] >> (64 - shift) : digits[word];
+        carry += (unsigned __int128)digit * m;
+        p[i] = (uint64_t)carry;
+        carry >>= 64;
+    }
+    /* p / 2^190 is x * 2/pi modulo 4: two bits of quadrant, then a fraction, taken as lying in [-1/2, 1/2) */
+    unsigned __int128 fraction = ((unsigned __int128)(p[0] << 2 | p[1] >> 62) << 64) | (p[1] << 2 | p[2] >> 62);
+    uint64_t above = (uint64_t)(fraction >> 127), quadrant = (p[0] >> 62) + above;
+    if (above) fraction = -fraction;
+    uint64_t high = (uint64_t)(fraction >> 64);
+    int zeros = high ? __builtin_clzll(high) : 64; /* never more than 34 */
+    double magnitude = (double)(uint64_t)((fraction << zeros) >> 64) * rk_double((uint64_t)(1023 - 64 - zeros) << 52);
+    uint64_t negative = above ^ bits >> 31;
+    *r = rk_double(rk_bits64(magnitude * RK_C_HALF_PI) | negative << 63);
+    return bits >> 31 ? -quadrant : quadrant;
 }
 
 #define RK_TRIG_CORE(name)                                                              \
@@ -248,16 +274,20 @@ RK_INLINE uint32_t rk_round_test(double value, double margin, float *y) {
     return rk_bits(low) ^ rk_bits(high);
 }
 
-/* Above RK_TRIG_LIMIT: exact reduction, then the same polynomials. */
-#define RK_LARGE_TRIG(name)                                                                        \
-    static __attribute__((unused, noinline)) float rk_##name##_retry(float x) {                    \
-        if (__builtin_fabsf(x) > (float)RK_TRIG_LIMIT && __builtin_fabsf(x) < RK_INFINITY) {       \
-            double r;                                                                              \
-            int n = RK_NAME(reduce_large)(x, &r);                                                  \
-            float y;                                                                               \
-            if (!rk_round_test(rk_##name##_of((uint64_t)n, r), RK_MARGIN, &y)) return y;           \
-        }                                                                                          \
-        return RK_NAME(elementary_slow)(RK_##name, x);                                             \
+/* Above RK_TRIG_LIMIT: exact reduction, then the same polynomials. Infinities stay undecided. */
+#define RK_LARGE_TRIG(name)                                                        \
+    RK_INLINE double rk_##name##_large(float x) {                                  \
+        double r;                                                                  \
+        if (__builtin_fabsf(x) == RK_INFINITY) return RK_UNDECIDED;                \
+        uint64_t n = rk_reduce_large(x, &r);                                       \
+        return rk_##name##_of(n, r);                                               \
+    }                                                                              \
+    static __attribute__((unused, noinline)) float rk_##name##_retry(float x) {    \
+        float y;                                                                   \
+        if (__builtin_fabsf(x) > (float)RK_TRIG_LIMIT &&                           \
+            !rk_round_test(rk_##name##_large(x), RK_MARGIN, &y))                   \
+            return y;                                                              \
+        return RK_NAME(elementary_slow)(RK_##name, x);                             \
     }
 #define RK_PLAIN_RETRY(name) \
     RK_INLINE float rk_##name##_retry(float x) { return RK_NAME(elementary_slow)(RK_##name, x); }

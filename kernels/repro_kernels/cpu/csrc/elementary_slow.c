@@ -22,7 +22,7 @@ typedef struct {
 
 static const wide HALF_PI = RK_WIDE_HALF_PI, LN2 = RK_WIDE_LN2, LN10 = RK_WIDE_LN10;
 static const wide TWO_OVER_SQRT_PI = RK_WIDE_TWO_OVER_SQRT_PI;
-static const uint64_t TWO_OVER_PI[RK_TWO_OVER_PI_WORDS] = RK_TWO_OVER_PI;
+static const uint64_t TWO_OVER_PI[RK_TWO_OVER_PI_WORDS] = {RK_TWO_OVER_PI};
 static const wide ZERO = {0, 0, {0}};
 
 static int is_zero(const wide *a) { return a->m[LIMBS - 1] == 0; }
@@ -337,13 +337,6 @@ static int reduce(float x, wide *r) {
         r->sign ^= 1;
         quadrant = (4 - quadrant) & 3;
     }
-    return quadrant;
-}
-
-int RK_NAME(reduce_large)(float x, double *r) {
-    wide w;
-    int quadrant = reduce(x, &w);
-    *r = to_double(&w);
     return quadrant;
 }
 

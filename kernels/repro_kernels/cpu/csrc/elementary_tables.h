@@ -153,6 +153,6 @@ RK_INLINE double rk_poly_erfc(double x) {
 
 /* The fraction 2/pi, most significant word first. */
 #define RK_TWO_OVER_PI_WORDS 9
-#define RK_TWO_OVER_PI {0xa2f9836e4e441529ull, 0xfc2757d1f534ddc0ull, 0xdb6295993c439041ull, 0xfe5163abdebbc561ull, 0xb7246e3a424dd2e0ull, 0x06492eea09d1921cull, 0xfe1deb1cb129a73eull, 0xe88235f52ebb4484ull, 0xe99c7026b45f7e41ull}
+#define RK_TWO_OVER_PI 0xa2f9836e4e441529ull, 0xfc2757d1f534ddc0ull, 0xdb6295993c439041ull, 0xfe5163abdebbc561ull, 0xb7246e3a424dd2e0ull, 0x06492eea09d1921cull, 0xfe1deb1cb129a73eull, 0xe88235f52ebb4484ull, 0xe99c7026b45f7e41ull
 
 #endif
