@@ -65,6 +65,10 @@ def across(x: torch.Tensor, dims: Sequence[int]) -> Layout:
         dims: ascending axes, none twice.
     """
     first, last = dims[0], dims[-1]
+    if first == x.dim() - 1 and x.shape[-1]:  # the common case, in few calls
+        x = x.contiguous()
+        n = x.shape[-1]
+        return Layout(x, x.numel() // n, n, 1)
     if last - first + 1 == len(dims):
         x = x.contiguous()
         shape = x.shape
@@ -77,10 +81,11 @@ def across(x: torch.Tensor, dims: Sequence[int]) -> Layout:
 
 
 def reduced_shape(x: torch.Tensor, dims: Sequence[int], keepdim: bool) -> list[int]:
-    """The result's shape when `dims` are reduced."""
-    if keepdim:
-        return [1 if d in dims else size for d, size in enumerate(x.shape)]
-    return [size for d, size in enumerate(x.shape) if d not in dims]
+    """The result's shape when `dims`, ascending, are reduced."""
+    shape = list(x.shape)
+    for d in reversed(dims if shape else ()):
+        shape[d : d + 1] = [1] if keepdim else []
+    return shape
 
 
 def check(failed: int, operation: str) -> None:

@@ -159,7 +159,8 @@ def batch_norm(  # noqa: PLR0917 - torch's order
     _fits("batch_norm", x.shape[1:2], mean, variance, w, b)
     per_channel = [None if p is None else p.float().contiguous() for p in (mean, variance, w, b)]
     pointers = [None if p is None else p.data_ptr() for p in per_channel]
-    data, out = x.contiguous(), torch.empty(x.shape, dtype=x.dtype)
+    data = x.contiguous()
+    out = torch.empty_like(data)
     batch, channels, run = x.shape[0], x.shape[1], math.prod(x.shape[2:])
     _batch_norm()(
         *(data.data_ptr(), source, batch, channels, run, pointers[0], pointers[1], eps),
@@ -202,10 +203,10 @@ def _run(
     run: int,
 ) -> torch.Tensor:
     source = number(x.dtype, "norm")
-    out = torch.empty(x.shape, dtype=x.dtype)
+    data = x.contiguous()
+    out = torch.empty_like(data)
     if out.numel() == 0:
         return out
-    data = x.contiguous()
     w = None if w is None else w.contiguous()
     b = None if b is None else b.contiguous()
     failed = _norm()(

@@ -176,7 +176,7 @@ def cumsum(x: torch.Tensor, dim: int, *, out_dtype: torch.dtype | None = None) -
         IndexError: an axis that does not exist.
     """
     seen = along(x, axis(x, dim))
-    out = torch.empty(x.shape, dtype=out_dtype or x.dtype)
+    out = torch.empty_like(seen.data, dtype=out_dtype or x.dtype)
     source, target = number(x.dtype, "cumsum"), number(out.dtype, "cumsum")
     if out.numel():
         data, outer, n, inner = seen

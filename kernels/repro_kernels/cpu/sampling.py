@@ -30,7 +30,7 @@ def _functions() -> tuple[Any, Any, Any]:
     scale, prefix, draw = native.fn("scale_logits"), native.fn("prefix"), native.fn("draw")
     scale.argtypes, scale.restype = [pointer, size, real, pointer], None
     prefix.argtypes, prefix.restype = [pointer, size, real], size
-    draw.argtypes, draw.restype = [pointer, pointer, size, real], size
+    draw.argtypes, draw.restype = [pointer, pointer, size, real, pointer], size
     return scale, prefix, draw
 
 
@@ -91,7 +91,8 @@ def sample(
         nucleus[_nucleus(y, p)] = True
         kept = nucleus if kept is None else kept & nucleus
     u = uniform(seed, position, sequence_id)
-    return int(draw(y.data_ptr(), None if kept is None else kept.data_ptr(), n, u))
+    chosen = None if kept is None else kept.data_ptr()
+    return int(draw(y.data_ptr(), chosen, n, u, z.data_ptr()))
 
 
 def _nucleus(y: torch.Tensor, p: float) -> torch.Tensor:

@@ -61,7 +61,7 @@ def _run(
     source, target = number(x.dtype, "softmax"), number(out_dtype, "softmax")
     last = x.dim() <= 1 or dim == x.dim() - 1
     rows = x.contiguous() if last else x.movedim(dim, -1).contiguous()
-    out = torch.empty(rows.shape, dtype=out_dtype)
+    out = torch.empty_like(rows, dtype=out_dtype)
     if out.numel() == 0:
         return out if last else out.movedim(-1, dim)
     allowed = None

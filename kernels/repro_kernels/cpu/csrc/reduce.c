@@ -21,23 +21,25 @@ static inline float rk_finish(float acc, int divide, float divisor, int root) {
     return root ? __builtin_sqrtf(y) : y;
 }
 
-/* Rows of contiguous elements; a thread takes whole groups of rows. */
-static void reduce_rows(const void *x, int dtype, int64_t rows, int64_t n, int mode, const float *centers, float *sums) {
-    const int64_t group = rk_group(rows, n), groups = (rows + group - 1) / group;
-    const int64_t block = RK_CHAINS * RK_SEGMENT;
-#pragma omp parallel for schedule(static) if (rows * n > RK_SERIAL)
-    for (int64_t g = 0; g < groups; ++g) {
-        RK_FP_ENTER;
-        const int64_t first = g * group, count = rk_min64(group, rows - first);
-        float t[RK_GROUP * RK_CHAINS * RK_SEGMENT];
-        if (rk_segments(n) < RK_CHAINS) {
-            for (int64_t r = 0; r < count; ++r) {
-                float *row = t + r * rk_stride(n);
-                rk_row_load(row, rk_at(x, dtype, (first + r) * n), dtype, n);
-                rk_terms(row, n, mode, centers ? centers[first + r] : 0.0f);
-                rk_row_pad(row, n);
+/* Rows first .. end - 1 of contiguous elements. Where nothing is to be converted and rows are whole segments, the chains
+ * run over x itself. */
+static void reduce_rows(const void *x, int dtype, int64_t first, int64_t end, int64_t n, int mode,
+                        const float *centers, float *sums) {
+    const int64_t block = RK_CHAINS * RK_SEGMENT, stride = rk_stride(n);
+    const int direct = dtype == RK_F32 && mode == RK_PLAIN && n == stride;
+    RK_FP_ENTER;
+    for (int64_t group; first < end; first += group) {
+        float t[RK_CHAINS * RK_SEGMENT];
+        group = rk_group(end - first, n);
+        if (direct) {
+            rk_sums((const float *)x + first * n, group, n, sums + first);
+        } else if (stride <= block) {
+            for (int64_t r = 0; r < group; ++r) {
+                rk_row_load(t + r * stride, rk_at(x, dtype, (first + r) * n), dtype, n);
+                rk_terms(t + r * stride, n, mode, centers ? centers[first + r] : 0.0f);
+                rk_row_pad(t + r * stride, n);
             }
-            rk_sums(t, count, n, sums + first);
+            rk_sums(t, group, n, sums + first);
         } else {
             float acc = 0.0f, parts[RK_CHAINS];
             for (int64_t i = 0; i < n; i += block) {
@@ -50,15 +52,15 @@ static void reduce_rows(const void *x, int dtype, int64_t rows, int64_t n, int m
             }
             sums[first] = acc;
         }
-        RK_FP_LEAVE;
     }
+    RK_FP_LEAVE;
 }
 
 /* One long row: the threads share its segments, whose partial sums are then added in order. */
 static int reduce_long_row(const void *x, int dtype, int64_t n, int mode, float center, float *sum) {
     const int64_t segments = rk_segments(n), blocks = (segments + RK_CHAINS - 1) / RK_CHAINS;
     const int64_t block = RK_CHAINS * RK_SEGMENT;
-    float *parts = malloc((size_t)segments * sizeof(float));
+    float *parts = malloc((size_t)(blocks * RK_CHAINS) * sizeof(float));
     if (!parts) return 1;
 #pragma omp parallel for schedule(static)
     for (int64_t b = 0; b < blocks; ++b) {
@@ -119,7 +121,13 @@ RK_EXPORT int RK_NAME(reduce)(const void *x, int dtype, int64_t outer, int64_t n
     else if (outer < 4 && n > RK_SERIAL)
         for (int64_t o = 0; o < outer && !failed; ++o)
             failed = reduce_long_row(rk_at(x, dtype, o * n), dtype, n, mode, centers ? centers[o] : 0.0f, sums + o);
-    else reduce_rows(x, dtype, outer, n, mode, centers, sums);
+    else if (outer * n <= RK_SERIAL) reduce_rows(x, dtype, 0, outer, n, mode, centers, sums);
+    else {
+        const int64_t pieces = rk_min64(RK_PIECES, outer);
+#pragma omp parallel for schedule(static)
+        for (int64_t p = 0; p < pieces; ++p)
+            reduce_rows(x, dtype, outer * p / pieces, outer * (p + 1) / pieces, n, mode, centers, sums);
+    }
     if (!failed)
         for (int64_t i = 0; i < outer * inner; ++i)
             rk_store(out, out_dtype, i, rk_finish(sums[i], divide, divisor, root));
@@ -127,21 +135,46 @@ RK_EXPORT int RK_NAME(reduce)(const void *x, int dtype, int64_t outer, int64_t n
     return failed;
 }
 
-/* Running sums from +0 along the middle axis, kept in float32; each is rounded to out's type. */
+/* Running sums from +0 along the middle axis, kept in float32; each is rounded to out's type. Either `width` neighbouring
+ * columns, or (inner = 1) `width` neighbouring rows, whose chains hide each other's latency. */
+static void cumsum_columns(const void *x, int dtype, int64_t n, int64_t inner, int64_t width, void *out, int out_dtype) {
+    float t[RK_COLUMNS] = {0}, c[RK_COLUMNS] = {0};
+    for (int64_t k = 0; k < n; ++k) {
+        rk_row_load(t, rk_at(x, dtype, k * inner), dtype, width);
+        for (int64_t j = 0; j < RK_COLUMNS; ++j) c[j] += t[j];
+        rk_row_store((void *)rk_at(out, out_dtype, k * inner), out_dtype, c, width);
+    }
+}
+
+static void cumsum_rows(const void *x, int dtype, int64_t n, int64_t width, void *out, int out_dtype) {
+    float t[4][512] = {{0}}, c0 = 0, c1 = 0, c2 = 0, c3 = 0;
+    for (int64_t i = 0; i < n; i += 512) {
+        const int64_t m = rk_min64(512, n - i);
+        for (int64_t r = 0; r < width; ++r) rk_row_load(t[r], rk_at(x, dtype, r * n + i), dtype, m);
+        for (int64_t k = 0; k < m; ++k) {
+            t[0][k] = c0 += t[0][k];
+            t[1][k] = c1 += t[1][k];
+            t[2][k] = c2 += t[2][k];
+            t[3][k] = c3 += t[3][k];
+        }
+        for (int64_t r = 0; r < width; ++r)
+            rk_row_store((void *)rk_at(out, out_dtype, r * n + i), out_dtype, t[r], m);
+    }
+}
+
 RK_EXPORT void RK_NAME(cumsum)(const void *x, int dtype, int64_t outer, int64_t n, int64_t inner, void *out,
                                int out_dtype) {
-    const int64_t blocks = (inner + RK_COLUMNS - 1) / RK_COLUMNS;
+    const int64_t lines = inner == 1 ? outer : inner, wide = inner == 1 ? 4 : RK_COLUMNS;
+    const int64_t blocks = (lines + wide - 1) / wide, jobs = inner == 1 ? blocks : outer * blocks;
 #pragma omp parallel for schedule(static) if (outer * n * inner > RK_SERIAL)
-    for (int64_t job = 0; job < outer * blocks; ++job) {
+    for (int64_t job = 0; job < jobs; ++job) {
         RK_FP_ENTER;
-        const int64_t o = job / blocks, column = job % blocks * RK_COLUMNS;
-        const int64_t width = rk_min64(RK_COLUMNS, inner - column);
-        float c[RK_COLUMNS] = {0};
-        for (int64_t k = 0; k < n; ++k)
-            for (int64_t j = 0, i = (o * n + k) * inner + column; j < width; ++j, ++i) {
-                c[j] += rk_load(x, dtype, i);
-                rk_store(out, out_dtype, i, c[j]);
-            }
+        const int64_t line = job % blocks * wide, width = rk_min64(wide, lines - line);
+        const int64_t at = inner == 1 ? line * n : job / blocks * n * inner + line;
+        const void *from = rk_at(x, dtype, at);
+        void *to = (void *)rk_at(out, out_dtype, at);
+        if (inner == 1) cumsum_rows(from, dtype, n, width, to, out_dtype);
+        else cumsum_columns(from, dtype, n, inner, width, to, out_dtype);
         RK_FP_LEAVE;
     }
 }

@@ -29,7 +29,7 @@ static inline void rk_row_squares(float *restrict t, const float *restrict v, in
 /* Normalises `rows` rows in scratch memory: v holds the elements, t is free. */
 static inline void rk_normalise(float *v, float *t, int64_t rows, int64_t n, float eps, int centre) {
     const int64_t stride = rk_stride(n);
-    float sums[RK_GROUP];
+    float sums[RK_CHAINS];
     if (centre) {
         rk_sums(v, rows, n, sums);
         for (int64_t r = 0; r < rows; ++r) {
@@ -48,41 +48,53 @@ static inline void rk_normalise(float *v, float *t, int64_t rows, int64_t n, flo
     }
 }
 
+typedef struct {
+    const void *x, *w, *b;
+    void *out;
+    int64_t rows, n, slices, run;
+    int dtype, w_dtype, b_dtype, out_dtype, centre;
+    float eps;
+} norm_job;
+
+/* Rows first .. end - 1. Returns 0, or 1 without memory. */
+static int norm_rows(const norm_job *job, int64_t first, int64_t end) {
+    const int64_t n = job->n, stride = rk_stride(n), most = rk_group(end - first, n) * stride;
+    float near[8192], *v = near;
+    if (2 * most > 8192) v = malloc((size_t)(2 * most) * sizeof(float));
+    if (!v) return 1;
+    RK_FP_ENTER;
+    for (int64_t group; first < end; first += group) {
+        group = rk_group(end - first, n);
+        for (int64_t r = 0; r < group; ++r) {
+            rk_row_load(v + r * stride, rk_at(job->x, job->dtype, (first + r) * n), job->dtype, n);
+            if (job->centre) rk_row_pad(v + r * stride, n);
+        }
+        rk_normalise(v, v + most, group, n, job->eps, job->centre);
+        for (int64_t r = 0; r < group; ++r) {
+            const int64_t slice = (first + r) % job->slices * (n / job->run);
+            float *row = v + r * stride;
+            if (job->w) rk_row_affine(row, rk_at(job->w, job->w_dtype, slice), job->w_dtype, n, job->run, 0);
+            if (job->b) rk_row_affine(row, rk_at(job->b, job->b_dtype, slice), job->b_dtype, n, job->run, 1);
+            rk_row_store((void *)rk_at(job->out, job->out_dtype, (first + r) * n), job->out_dtype, row, n);
+        }
+    }
+    RK_FP_LEAVE;
+    if (v != near) free(v);
+    return 0;
+}
+
 /* x [rows, n] -> out [rows, n]. Row r uses w and b (either may be NULL) at slice r % slices, n / run factors long, each
  * for `run` neighbouring elements. centre: subtract the mean (layer, group norm) or not (RMS norm).
  * Returns 0, or 1 without memory. */
 RK_EXPORT int RK_NAME(norm)(const void *x, int dtype, int64_t rows, int64_t n, float eps, int centre, const void *w,
                             int w_dtype, const void *b, int b_dtype, int64_t slices, int64_t run, void *out,
                             int out_dtype) {
-    const int64_t group = rk_group(rows, n), groups = (rows + group - 1) / group, stride = rk_stride(n);
+    const norm_job job = {x, w, b, out, rows, n, slices, run, dtype, w_dtype, b_dtype, out_dtype, centre, eps};
+    if (rows * n <= RK_SERIAL) return norm_rows(&job, 0, rows);
+    const int64_t pieces = rk_min64(RK_PIECES, rows);
     int failed = 0;
-#pragma omp parallel if (rows * n > RK_SERIAL) reduction(| : failed)
-    {
-        RK_FP_ENTER;
-        float near[4096], *scratch = near;
-        if (2 * group * stride > 4096) scratch = malloc((size_t)(2 * group * stride) * sizeof(float));
-        if (!scratch) failed = 1;
-#pragma omp for schedule(static)
-        for (int64_t g = 0; g < groups; ++g) {
-            if (!scratch) continue;
-            const int64_t first = g * group, count = rk_min64(group, rows - first);
-            float *v = scratch, *t = scratch + group * stride;
-            for (int64_t r = 0; r < count; ++r) {
-                rk_row_load(v + r * stride, rk_at(x, dtype, (first + r) * n), dtype, n);
-                rk_row_pad(v + r * stride, n);
-            }
-            rk_normalise(v, t, count, n, eps, centre);
-            for (int64_t r = 0; r < count; ++r) {
-                const int64_t slice = (first + r) % slices * (n / run);
-                float *row = v + r * stride;
-                if (w) rk_row_affine(row, rk_at(w, w_dtype, slice), w_dtype, n, run, 0);
-                if (b) rk_row_affine(row, rk_at(b, b_dtype, slice), b_dtype, n, run, 1);
-                rk_row_store((void *)rk_at(out, out_dtype, (first + r) * n), out_dtype, row, n);
-            }
-        }
-        if (scratch != near) free(scratch);
-        RK_FP_LEAVE;
-    }
+#pragma omp parallel for schedule(static) reduction(| : failed)
+    for (int64_t p = 0; p < pieces; ++p) failed |= norm_rows(&job, rows * p / pieces, rows * (p + 1) / pieces);
     return failed;
 }
 

@@ -7,17 +7,24 @@ static inline int32_t best_key(float f, int least) {
     return least && key != INT32_MAX ? ~key : key;
 }
 
-#define RK_SCAN(type, get)                                                   \
-    do {                                                                     \
-        const type *row = (const type *)x + r * n;                           \
-        int32_t best = INT32_MIN;                                            \
-        for (int64_t i = 0; i < n; ++i) {                                    \
-            const int32_t key = best_key(get(row[i]), least);                \
-            best = key > best ? key : best;                                  \
-        }                                                                    \
-        int64_t i = 0;                                                       \
-        while (best_key(get(row[i]), least) != best) ++i;                    \
-        index[r] = i;                                                        \
+/* Blocks, so that only the one that holds the winner is looked at again. */
+#define RK_BEST_BLOCK 512
+#define RK_SCAN(type, get)                                                                \
+    do {                                                                                  \
+        const type *row = (const type *)x + r * n;                                        \
+        int32_t best = INT32_MIN;                                                         \
+        int64_t i = 0;                                                                    \
+        for (int64_t start = 0; start < n; start += RK_BEST_BLOCK) {                      \
+            const int64_t end = rk_min64(n, start + RK_BEST_BLOCK);                       \
+            int32_t block = INT32_MIN;                                                    \
+            for (int64_t j = start; j < end; ++j) {                                       \
+                const int32_t key = best_key(get(row[j]), least);                         \
+                block = key > block ? key : block;                                        \
+            }                                                                             \
+            if (block > best) best = block, i = start;                                    \
+        }                                                                                 \
+        while (best_key(get(row[i]), least) != best) ++i;                                 \
+        index[r] = i;                                                                     \
     } while (0)
 #define RK_SAME(f) (f)
 
