@@ -13,8 +13,9 @@
 #include "gemm_simd.h"
 
 #define MAX_COLUMNS 128             /* of a task */
-#define MAX_ROWS 512                /* of the left matrix packed at a time */
-#define MAX_PACKED ((int64_t)4 << 20) /* elements of the left matrix packed at a time, beyond one tile of rows */
+#define MIN_ROWS 128                /* of the left matrix packed at a time: every lot of rows packs the right matrix again */
+#define MAX_ROWS 512
+#define SHARED ((int64_t)1 << 18)   /* elements of packed rows that the second-level cache holds beside the rest */
 #define MIN_PARALLEL 65536          /* multiplications below which a second thread costs more than it saves */
 
 /* ---- packing ---- */
@@ -85,6 +86,8 @@ typedef void tile_fn(const float *a, const float *b, int64_t kc, float *acc, int
 RK_INLINE void tile(const int rows, const int wide, const float *a, const float *b, int64_t kc, float *acc,
                     int64_t width, int first) {
     rk_vec p[RK_MR][2 * RK_NV];
+    for (int m = 0; m < rows; m++)
+        for (int v = 0; v < wide * RK_NV; v++) __builtin_prefetch(acc + m * width + v * RK_VL, 1, 3);
 #pragma GCC unroll 16
     for (int m = 0; m < rows; m++)
 #pragma GCC unroll 8
@@ -161,6 +164,13 @@ static void finish(const problem *q, int64_t z, int64_t m, int64_t rows, int64_t
     const float alpha = q->alpha, beta = q->beta;
     void *restrict c = q->c;
     float added[2 * RK_NR];
+    if (!q->bias && q->cdt == RK_F32 && count % RK_VL == 0) { /* the common case, in vectors */
+        float *row = (float *)c + (z * q->M + m) * q->N + n;
+        for (int64_t i = 0; i < rows; i++, row += q->N, acc += width)
+            for (int64_t j = 0; j < count; j += RK_VL)
+                rk_vstore(row + j, rk_vcanonical(rk_vset(alpha) * rk_vload(acc + j)));
+        return;
+    }
     for (int64_t i = 0; i < rows; i++, acc += width) {
         if (q->bias && (i == 0 || q->im != 0))
             for (int64_t j = 0; j < count; j++)
@@ -277,9 +287,9 @@ RK_EXPORT int RK_NAME(gemm)(const int64_t *shape, const void *a, const void *b, 
     const int64_t row = segments_of(&q) * RK_SEGMENT;
     int64_t rows, together = batch;
     if (shared) {
-        rows = clamp(MAX_PACKED / (row + 1) / RK_MR * RK_MR, RK_MR, MAX_ROWS);
-        rows = rows < q.M ? rows : q.M;
-        together = clamp(MAX_PACKED / (rows * row + 1), 1, batch);
+        const int64_t fit = clamp(SHARED / (row + 1), MIN_ROWS, MAX_ROWS), lots = (q.M + fit - 1) / fit;
+        rows = (q.M + lots - 1) / lots;
+        together = clamp(4 * SHARED / (rows * row + 1), 1, batch);
     } else {
         rows = clamp((batch * q.M / (4 * threads) + RK_MR - 1) / RK_MR * RK_MR, RK_MR, MAX_ROWS);
         rows = rows < q.M ? rows : q.M;

@@ -153,6 +153,19 @@ RK_INLINE rk_vec rk_vfma(rk_vec a, rk_vec b, rk_vec c) { return rk_rfma(a, b, c)
 
 #endif
 
+/* The canonical NaN for every NaN. */
+RK_INLINE rk_vec rk_vcanonical(rk_vec v) {
+#if defined(__AVX512F__)
+    return _mm512_mask_mov_ps(v, _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q), _mm512_castsi512_ps(_mm512_set1_epi32(0x7fc00000)));
+#elif defined(__AVX2__)
+    const rk_vec nan = _mm256_castsi256_ps(_mm256_set1_epi32(0x7fc00000));
+    return _mm256_blendv_ps(v, nan, _mm256_cmp_ps(v, v, _CMP_UNORD_Q));
+#else
+    const rk_urow mask = (rk_urow)(v != v), nan = {0x7fc00000, 0x7fc00000, 0x7fc00000, 0x7fc00000};
+    return (rk_vec)(((rk_urow)v & ~mask) | (nan & mask));
+#endif
+}
+
 /* Columns of a panel of the packed right matrix, and how many rk_row that is. */
 #define RK_NR (RK_VL * RK_NV)
 #define RK_GROUPS (RK_NR / RK_RL)
