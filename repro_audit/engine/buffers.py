@@ -70,7 +70,7 @@ def _recompute(initialise: Any, path: str, child: nn.Module, names: list[str], m
                 for name, tensor in list(entries.items()):
                     if tensor is not None and name not in names:
                         # Flagged as initialised: transformers leaves it alone.
-                        stand_in = torch.empty_like(tensor, device="meta")
+                        stand_in = torch.empty(tensor.shape, dtype=tensor.dtype, device="meta")
                         stand_in._is_hf_initialized = True  # type: ignore[attr-defined]
                         stand_ins.append((entries, name, tensor))
                         entries[name] = stand_in

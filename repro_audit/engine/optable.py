@@ -71,6 +71,7 @@ def rows() -> Iterator[tuple[str, Row]]:
     yield from _moves("logical_and.default logical_or.default logical_xor.default logical_not.default", tags="")
     yield from _moves("isnan.default isinf.default isfinite.default isposinf.default isneginf.default", tags="")
     yield from _moves("all.default all.dim all.dims any.default any.dim any.dims nonzero.default", tags="")
+    yield from _moves("_assert_async.default _assert_async.msg", e.integer_only, "")
     yield from _moves("isin.Tensor_Tensor isin.Tensor_Scalar", e.integer_only, "")
     yield from _moves("equal.default", s.equal, "")
     # Views: lazy on parameters.
