@@ -6,90 +6,34 @@ import datetime
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from repro_audit import __version__
 from repro_audit.errors import InconclusiveError, UntrustedError, UsageError
 from repro_audit.manifest.canonical import MAX_PAYLOAD, dumps
+from repro_audit.manifest.encode import (
+    ModelIdentity,
+    coverage_json,
+    decoding_json,
+    environment_json,
+    model_json,
+    point_json,
+    subjects_json,
+)
 from repro_audit.manifest.parse import parse_manifest
 from repro_audit.manifest.private import PrivateInputs
 from repro_audit.manifest.types import (
     PREDICATE_TYPE,
-    ROOT_SUBJECT,
     STATEMENT_TYPE,
     ChatClaim,
     PointSpec,
     Span,
     TraceRef,
 )
-from repro_audit.settings import PROFILE_VERSION, Decoding, RunSettings
+from repro_audit.settings import PROFILE_VERSION, RunSettings
 from repro_audit.trace.digest import point_digest, run_root, sequence_root
-from repro_audit.trace.record import PointRows, RunRecord, SequenceRecord, TensorDigest
+from repro_audit.trace.record import PointRows, RunRecord, SequenceRecord
 from repro_audit.trace.tracefile import SequenceShape
-
-
-class ModelFile(Protocol):
-    """A file of the model, as the loader digested it."""
-
-    @property
-    def name(self) -> str:
-        """Relative POSIX name."""
-
-    @property
-    def sha256(self) -> str:
-        """Hex SHA-256."""
-
-
-class ModelIdentity(Protocol):
-    """The fields of a loaded model that a manifest records; the model itself is not touched."""
-
-    @property
-    def kind(self) -> str:
-        """``hf``, ``gguf`` or ``python``."""
-
-    @property
-    def name(self) -> str:
-        """Never a local path."""
-
-    @property
-    def revision(self) -> str | None:
-        """Commit of a hub model."""
-
-    @property
-    def files(self) -> Sequence[ModelFile]:
-        """In root order; empty for ``python``."""
-
-    @property
-    def root(self) -> str:
-        """Hex root (:mod:`repro_audit.manifest.omsroot`)."""
-
-    @property
-    def tensors(self) -> Sequence[TensorDigest]:
-        """Every parameter once."""
-
-    @property
-    def config_digest(self) -> str:
-        """Hex SHA-256."""
-
-    @property
-    def tokenizer_digest(self) -> str:
-        """Hex SHA-256, or nothing for a model without a tokenizer."""
-
-    @property
-    def ignored_keys(self) -> Sequence[str]:
-        """Checkpoint keys that the class explains away."""
-
-    @property
-    def cast_keys(self) -> Sequence[str]:
-        """Parameters whose values a cast changed."""
-
-    @property
-    def file_for_packages(self) -> str | None:
-        """``distribution==version:path inside it`` for a packaged model."""
-
-    @property
-    def tied(self) -> Sequence[Sequence[str]]:
-        """Groups of names that share one tensor, the listed one first."""
 
 
 @dataclass(frozen=True)
@@ -204,13 +148,13 @@ def build_manifest(
         roots.append(root)
         sequences.append(entry)
     predicate: dict[str, Any] = {
-        "coverage": _coverage(record),
-        "decoding": _decoding(settings.decoding),
-        "environment": _environment(occasion.environment),
+        "coverage": coverage_json(record),
+        "decoding": decoding_json(settings.decoding),
+        "environment": environment_json(occasion.environment),
         "finishedAt": occasion.finished_at,
         "level": settings.level,
-        "model": _model(record, model),
-        "points": [_point(spec) for spec in points],
+        "model": model_json(record, model),
+        "points": [point_json(spec) for spec in points],
         "profile": {
             "activations": settings.activations,
             "castWeights": settings.cast_weights,
@@ -248,7 +192,7 @@ def build_manifest(
             "_type": STATEMENT_TYPE,
             "predicate": predicate,
             "predicateType": PREDICATE_TYPE,
-            "subject": _subjects(model),
+            "subject": subjects_json(model),
         }
     )
     _require_acceptable(payload)
@@ -267,113 +211,6 @@ def _require_acceptable(payload: bytes) -> None:
         raise RuntimeError(
             f"the recorder made a manifest that no verifier accepts: {error.message}"
         ) from error
-
-
-def _subjects(model: ModelIdentity) -> list[dict[str, Any]]:
-    named = [(ROOT_SUBJECT, model.root), *((file.name, file.sha256) for file in model.files)]
-    return [{"digest": {"sha256": digest}, "name": name} for name, digest in named]
-
-
-def _tensor(tensor: TensorDigest) -> dict[str, Any]:
-    return {
-        "digest": tensor.digest,
-        "dtype": tensor.dtype,
-        "name": tensor.name,
-        "shape": list(tensor.shape),
-    }
-
-
-def _by_name(tensors: Sequence[TensorDigest]) -> list[dict[str, Any]]:
-    return [_tensor(tensor) for tensor in sorted(tensors, key=lambda tensor: tensor.name)]
-
-
-def _model(record: RunRecord, model: ModelIdentity) -> dict[str, Any]:
-    out: dict[str, Any] = {
-        "buffers": _by_name(record.buffers),
-        "castKeys": sorted(model.cast_keys),
-        "configDigest": model.config_digest,
-        "constants": [_tensor(tensor) for tensor in record.constants],
-        "ignoredKeys": sorted(model.ignored_keys),
-        "kind": model.kind,
-        "name": model.name,
-        "rootMethod": "tensor-list" if model.kind == "python" else "openssf-model-signing",
-        "scalars": [
-            {"argument": scalar.argument, "operator": scalar.operator, "value": scalar.value}
-            for scalar in sorted(record.scalars, key=lambda s: (s.operator, s.argument, s.value))
-        ],
-        "tensors": _by_name(model.tensors),
-        "tied": sorted(list(group) for group in model.tied),
-    }
-    if model.revision is not None:
-        out["revision"] = model.revision
-    if model.file_for_packages is not None:
-        out["package"] = model.file_for_packages
-    if model.tokenizer_digest:
-        out["tokenizerDigest"] = model.tokenizer_digest
-    return out
-
-
-def _decoding(decoding: Decoding) -> dict[str, Any]:
-    return {
-        "maxNewTokens": decoding.max_new_tokens,
-        "seed": str(decoding.seed),
-        "source": decoding.source,
-        "stopTokenIds": list(decoding.stop_token_ids),
-        "temperature": float(decoding.temperature).hex(),
-        "topK": decoding.top_k,
-        "topP": float(decoding.top_p).hex(),
-    }
-
-
-def _coverage(record: RunRecord) -> dict[str, Any]:
-    return {
-        "attention": record.attention,
-        "cacheFaults": list(record.cache_faults),
-        "modules": [
-            {"covered": module.covered, "kind": module.kind, "total": module.total}
-            for module in record.modules
-        ],
-        "operators": [
-            {
-                "calls": operator.calls,
-                "classed": operator.classed,
-                "kernel": operator.kernel,
-                "operator": operator.operator,
-            }
-            for operator in record.operators
-        ],
-    }
-
-
-def _environment(environment: Mapping[str, str]) -> list[dict[str, str]]:
-    """Claims as printable text: what a driver reports about itself may hold anything."""
-    listed = []
-    for name, value in sorted(environment.items()):
-        printable = "".join(c if c.isprintable() else " " for c in str(value)).strip()
-        if printable:
-            listed.append({"name": name, "value": printable[:4096]})
-    return listed
-
-
-def _point(spec: PointSpec) -> dict[str, Any]:
-    out: dict[str, Any] = {
-        "domain": spec.point.domain,
-        "dtype": spec.header.dtype,
-        "inputs": [
-            {
-                "kind": edge.kind,
-                "point": edge.point,
-                **({"window": edge.window} if edge.kind == "window" else {}),
-            }
-            for edge in spec.point.inputs
-        ],
-        "name": spec.point.name,
-        "shape": list(spec.header.shape),
-        "weights": list(spec.point.weights),
-    }
-    if spec.point.domain == "kv":
-        out["heads"] = spec.heads
-    return out
 
 
 def _sequence(

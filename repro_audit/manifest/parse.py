@@ -13,16 +13,14 @@ import re
 from repro_audit.errors import InconclusiveError
 from repro_audit.manifest.canonical import loads_canonical
 from repro_audit.manifest.consistency import require_consistent
+from repro_audit.manifest.parse_model import MAX_DIM, MAX_RANK, MAX_TENSORS, read_model
 from repro_audit.manifest.reader import MAX_NAME, Node
 from repro_audit.manifest.types import (
-    MODEL_KINDS,
     PREDICATE_TYPE,
-    ROOT_METHODS,
     ROOT_SUBJECT,
     STATEMENT_TYPE,
     ChatClaim,
     Manifest,
-    ModelClaim,
     PointSpec,
     PrivacyClaim,
     SequenceClaim,
@@ -39,16 +37,11 @@ from repro_audit.trace.record import (
     OperatorCount,
     Point,
     RowHeader,
-    Scalar,
-    TensorDigest,
 )
 
 MAX_POINTS = 65_536
 MAX_SEQUENCES = 65_536
-MAX_TENSORS = 262_144
 MAX_TOKENS = 2**21
-MAX_RANK = 16
-MAX_DIM = 2**40
 MAX_POSITIONS = 2**31 - 1
 EDGE_KINDS = ("row", "causal", "window", "all")
 CLASSES = ("exact", "specified", "structural")
@@ -140,7 +133,7 @@ def _predicate(node: Node, root: str, files: tuple[Subject, ...], payload_sha256
         finished_at=_time(p["finishedAt"]),
         challenge=p["challenge"].hex(8, 64) if "challenge" in p else None,
         tool_version=tool["version"].name(64),
-        model=_model(p["model"], root, files),
+        model=read_model(p["model"], root, files),
         settings=settings,
         profile_version=profile["version"].integer(1),
         points=points,
@@ -191,62 +184,6 @@ def _decoding(node: Node) -> Decoding:
         stop_token_ids=d["stopTokenIds"].integers(4096),
         source=d["source"].choice(("arguments", "generation_config")),
     )
-
-
-def _model(node: Node, root: str, files: tuple[Subject, ...]) -> ModelClaim:
-    m = node.object(
-        (
-            "buffers",
-            "castKeys",
-            "configDigest",
-            "constants",
-            "ignoredKeys",
-            "kind",
-            "name",
-            "rootMethod",
-            "scalars",
-            "tensors",
-            "tied",
-        ),
-        ("package", "revision", "tokenizerDigest"),
-    )
-    return ModelClaim(
-        kind=m["kind"].choice(MODEL_KINDS),
-        name=m["name"].name(),
-        revision=m["revision"].name(128) if "revision" in m else None,
-        root=root,
-        root_method=m["rootMethod"].choice(ROOT_METHODS),
-        files=files,
-        config_digest=m["configDigest"].hex(),
-        tokenizer_digest=m["tokenizerDigest"].hex() if "tokenizerDigest" in m else None,
-        tensors=tuple(_tensor(item) for item in m["tensors"].items(MAX_TENSORS)),
-        buffers=tuple(_tensor(item) for item in m["buffers"].items(MAX_TENSORS)),
-        constants=tuple(_tensor(item) for item in m["constants"].items(MAX_TENSORS)),
-        scalars=tuple(_scalar(item) for item in m["scalars"].items(MAX_TENSORS)),
-        tied=tuple(
-            tuple(name.name() for name in group.items(4096, least=2))
-            for group in m["tied"].items(MAX_TENSORS)
-        ),
-        ignored_keys=tuple(item.name() for item in m["ignoredKeys"].items(MAX_TENSORS)),
-        cast_keys=tuple(item.name() for item in m["castKeys"].items(MAX_TENSORS)),
-        package=m["package"].name() if "package" in m else None,
-    )
-
-
-def _tensor(node: Node) -> TensorDigest:
-    t = node.object(("digest", "dtype", "name", "shape"))
-    return TensorDigest(
-        name=t["name"].name(),
-        dtype=t["dtype"].choice(tuple(ITEM_SIZES)),
-        shape=t["shape"].integers(MAX_RANK, most=MAX_DIM),
-        digest=t["digest"].hex(),
-    )
-
-
-def _scalar(node: Node) -> Scalar:
-    s = node.object(("argument", "operator", "value"))
-    s["value"].real()
-    return Scalar(s["operator"].name(), s["argument"].name(), s["value"].text(32))
 
 
 def _point(node: Node) -> PointSpec:

@@ -115,7 +115,7 @@ def check_one(path: Path, trusted: Sequence[TrustedKey], *, allow_untrusted: boo
         try:
             with open_trace(recorded.trace, recorded.manifest) as trace:
                 for index in range(len(recorded.manifest.sequences)):
-                    _check_sequence(recorded.manifest, trace, index)
+                    check_sequence(recorded.manifest, trace, index)
         except UntrustedError as error:
             findings.insert(0, _finding("RA202", error, "trust"))
             return Checked(path, error.verdict, tuple(findings), recorded)
@@ -171,7 +171,12 @@ def _require_schema(payload: bytes) -> None:
         )
 
 
-def _check_sequence(manifest: Manifest, trace: TraceFile, index: int) -> None:
+def check_sequence(manifest: Manifest, trace: TraceFile, index: int) -> None:
+    """Require that the trace of one sequence agrees with its manifest and with itself.
+
+    Raises:
+        UntrustedError: naming what contradicts what.
+    """
     rows = trace.rows(index)
     top2 = trace.top2(index)
     claim = manifest.sequences[index]
