@@ -121,7 +121,7 @@ class PendingFile:
     Args:
         path: the final name.
         overwrite: whether an existing file may be replaced.
-        mode: permission bits, given before the first byte is written.
+        mode: permission bits, less the umask, given before the first byte is written.
 
     Raises:
         UsageError: from any method, when the operating system refuses (disk full, no permission), and from
@@ -140,7 +140,7 @@ class PendingFile:
         self._temporary: Path | None = Path(name)
         self._stream = os.fdopen(descriptor, "wb")
         if hasattr(os, "fchmod"):
-            os.fchmod(descriptor, mode)
+            os.fchmod(descriptor, mode & ~_umask())
 
     def write(self, data: bytes | memoryview) -> None:
         """Append bytes."""
@@ -168,9 +168,7 @@ class PendingFile:
             if self.overwrite:
                 os.replace(self._temporary, self.path)
             else:
-                # link() fails on an existing name where rename() would replace it.
-                os.link(self._temporary, self.path)
-                os.unlink(self._temporary)
+                _rename_new(self._temporary, self.path)
             self._temporary = None
             _sync_folder(self.path.parent)
         except FileExistsError:
@@ -189,6 +187,30 @@ class PendingFile:
         if self._temporary is not None:
             self._temporary.unlink(missing_ok=True)
             self._temporary = None
+
+
+def _rename_new(source: Path, target: Path) -> None:
+    """Rename, unless ``target`` exists: link() fails on an existing name where rename() would replace it."""
+    try:
+        os.link(source, target)
+    except FileExistsError:
+        raise
+    except OSError as error:
+        if error.errno not in (errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK):
+            raise
+        # A file system without hard links: what is left is to look first.
+        if target.exists():
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(target)) from None
+        os.rename(source, target)
+    else:
+        os.unlink(source)
+
+
+def _umask() -> int:
+    # There is no way to read it without setting it.
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask
 
 
 def _sync_folder(folder: Path) -> None:

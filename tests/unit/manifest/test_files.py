@@ -51,6 +51,29 @@ def test_a_file_that_appears_meanwhile_is_not_replaced(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["a"]
 
 
+def test_file_systems_without_hard_links(tmp_path: Path, monkeypatch: Any) -> None:
+    def unsupported(*_: Any) -> None:
+        raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
+
+    monkeypatch.setattr(files.os, "link", unsupported)
+    write_file(tmp_path / "a", b"one")
+    with PendingFile(tmp_path / "b") as pending:
+        pending.write(b"ours")
+        (tmp_path / "b").write_bytes(b"theirs")
+        with pytest.raises(UsageError, match="exists already"):
+            pending.commit()
+    assert {p.name: p.read_bytes() for p in tmp_path.iterdir()} == {"a": b"one", "b": b"theirs"}
+
+
+def test_the_umask_is_respected(tmp_path: Path) -> None:
+    before = os.umask(0o027)
+    try:
+        write_file(tmp_path / "a", b"prompts")
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "a").stat().st_mode) == 0o640
+
+
 @pytest.mark.parametrize("overwrite", [False, True])
 def test_disk_full_leaves_nothing_and_keeps_the_old_file(
     tmp_path: Path, monkeypatch: Any, overwrite: bool
