@@ -82,10 +82,10 @@ RK_INLINE double rk_split(double u, double *k) {
 /* atanh(s) / s, |s| <= (sqrt(2) - 1) / (sqrt(2) + 1) */
 RK_INLINE double rk_atanh_ratio(double s) { return rk_poly_log(s * s); }
 
-/* y at u > 0 finite, and the values of a logarithm elsewhere */
+/* y where 0 < u < infinity. (The other values as constants here would make GCC branch instead of vectorise.) */
 RK_INLINE double rk_log_range(double u, double y) {
-    y = u > 0.0 ? y : u == 0.0 ? -__builtin_inf() : __builtin_nan("");
-    return u == __builtin_inf() ? u : y;
+    y = u > 0.0 ? y : RK_UNDECIDED;
+    return u < __builtin_inf() ? y : RK_UNDECIDED;
 }
 
 RK_INLINE double rk_log_core(double x) {
