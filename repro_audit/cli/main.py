@@ -26,6 +26,7 @@ from repro_audit.cli import (  # noqa: F401  (importing a command registers it)
     verify,
 )
 from repro_audit.cli.app import app, complain, flag_only
+from repro_audit.errors import ReproAuditError
 
 __all__ = ["app", "main", "run_and_exit"]
 
@@ -70,6 +71,10 @@ def run_and_exit(arguments: Sequence[str] | None = None) -> int:
     except typer.TyperException as error:
         complain(f"{error.format_message().rstrip('.')}; see repro-audit --help")
         return 2
+    except ReproAuditError as error:
+        # From a callback, before any command began: the file of -c.
+        complain(str(error))
+        return error.exit_code
     except typer.Abort:
         return 130
     return int(code or 0)

@@ -177,7 +177,7 @@ CODES = _table(
     (
         "RA307",
         "the runs do not answer the same question",
-        "Profile, model, prompts, decoding settings or recording level of the compared runs are not the same, so "
+        "Profile, model, prompts, decoding settings or recording level of the compared runs differ, so "
         "equal bits would not show that the runs are equal.",
         "Record both runs with the same model, prompts and options; repro-audit show lists what each used.",
     ),
@@ -238,8 +238,8 @@ CODES = _table(
     (
         "RA409",
         "the runs drew different tokens",
-        "From here on the runs computed different things. Rows are compared up to this token; if none of them "
-        "differs, the draw itself does.",
+        "From here on the runs computed different things. Rows are compared up to this token; if none of "
+        "them differs, the draw itself does.",
         "Look at the first row that differs before this token; if there is none, verify each run.",
     ),
     (

@@ -124,6 +124,7 @@ DIGESTS = {
     "convert.to_integer": "7736a59e5c56f03d5aee3f5a0e046af0",
     "convert.arange": "d0ecf0016d33e75b6bd7ad9b2dd9dc26",
     "convert.linspace": "6293bb64cbd74d78ffd76cad767deae2",
+    "sampling.philox": "42ff0171a573ce5895911719673bc920",
     "sampling.sample": "e3b90cb184d68cb8ba52adeec5d9f9f2",
     "sampling.sample/top-k, top-p": "fe39061d5d833b6e938a3fbf70242109",
     "digest.row_digests": "d45bfbccbe2b042ed092a6ecd3b93df1",

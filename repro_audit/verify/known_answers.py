@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -100,12 +101,14 @@ def cases() -> Iterator[Case]:
     yield from _rest()
 
 
+def _linear(dtype: torch.dtype, i: Inputs) -> torch.Tensor:
+    return gemm.linear(i.tame(5, 300), i.tame(37, 300, dtype=dtype))
+
+
 def _products() -> Iterator[Case]:
     for dtype in _FLOATS:
         name = str(dtype).removeprefix("torch.")
-        yield Case(
-            f"gemm.linear/{name}", lambda i, d=dtype: gemm.linear(i.tame(5, 300), i.tame(37, 300, dtype=d))
-        )  # type: ignore[misc]
+        yield Case(f"gemm.linear/{name}", partial(_linear, dtype))
     yield Case(
         "gemm.linear/one row", lambda i: gemm.linear(i.tame(1, 517), i.tame(70, 517, dtype=torch.bfloat16))
     )
@@ -131,25 +134,19 @@ def _products() -> Iterator[Case]:
     )
 
 
+def _causal(dtype: torch.dtype, window: int | None, i: Inputs) -> torch.Tensor:
+    """The last 9 of 150 positions attend to all before them, two query heads to a key head."""
+    q = i.tame(2, 4, 9, 32, dtype=dtype)
+    k, v = i.tame(2, 2, 150, 32, dtype=dtype), i.tame(2, 2, 150, 32, dtype=dtype)
+    positions = torch.arange(141, 150).repeat(2, 1)
+    return attention.attention(q, k, v, scale=32**-0.5, out_dtype=dtype, q_positions=positions, window=window)
+
+
 def _attention() -> Iterator[Case]:
-    def qkv(i: Inputs, queries: int, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        return (
-            i.tame(2, 4, queries, 32, dtype=dtype),
-            i.tame(2, 2, 150, 32, dtype=dtype),
-            i.tame(2, 2, 150, 32, dtype=dtype),
-        )
-
-    def causal(i: Inputs, dtype: torch.dtype, window: int | None) -> torch.Tensor:
-        q, k, v = qkv(i, 9, dtype)
-        positions = torch.arange(141, 150).repeat(2, 1)
-        return attention.attention(
-            q, k, v, scale=32**-0.5, out_dtype=dtype, q_positions=positions, window=window
-        )
-
     for dtype in _FLOATS:
         name = str(dtype).removeprefix("torch.")
-        yield Case(f"attention.attention/{name}", lambda i, d=dtype: causal(i, d, None))  # type: ignore[misc]
-    yield Case("attention.attention/window", lambda i: causal(i, torch.float32, 40))
+        yield Case(f"attention.attention/{name}", partial(_causal, dtype, None))
+    yield Case("attention.attention/window", partial(_causal, torch.float32, 40))
     yield Case(
         "fused.rms_norm_module",
         lambda i: fused.rms_norm_module(
@@ -165,13 +162,14 @@ def _attention() -> Iterator[Case]:
     )
 
 
+def _unary(name: str, dtype: torch.dtype, count: int, i: Inputs) -> torch.Tensor:
+    return elementary.unary(name, i.wild(count, dtype=dtype))
+
+
 def _elementwise() -> Iterator[Case]:
     for name in sorted(elementary.SUPPORTED):
-        yield Case(f"elementary.unary/{name}", lambda i, n=name: elementary.unary(n, i.wild(600)))  # type: ignore[misc]
-        yield Case(
-            f"elementary.unary/{name}, bfloat16",
-            lambda i, n=name: elementary.unary(n, i.wild(300, dtype=torch.bfloat16)),  # type: ignore[misc]
-        )
+        yield Case(f"elementary.unary/{name}", partial(_unary, name, torch.float32, 600))
+        yield Case(f"elementary.unary/{name}, bfloat16", partial(_unary, name, torch.bfloat16, 300))
     yield Case("elementary.pow", lambda i: elementary.pow(i.wild(400).abs(), i.tame(400)))
     yield Case("elementary.pow/cube", lambda i: elementary.pow(i.wild(400), 3.0))
     yield Case("elementary.div_scalar", lambda i: elementary.div_scalar(i.wild(400), 0.3))
@@ -201,13 +199,21 @@ def _reductions() -> Iterator[Case]:
     )
 
 
+def _along(function: Any, i: Inputs) -> tuple[torch.Tensor, ...]:
+    return _tensors(function(i.wild(7, 90), 1))
+
+
+def _pairwise(function: Any, i: Inputs) -> torch.Tensor:
+    x = i.wild(200)
+    y: torch.Tensor = function(x, i.wild(200).flip(0))
+    return y
+
+
 def _orders() -> Iterator[Case]:
     for name in ("argmax", "argmin", "amax", "amin", "max", "min"):
-        function: Any = getattr(order, name)
-        yield Case(f"order.{name}", lambda i, f=function: _tensors(f(i.wild(7, 90), 1)))  # type: ignore[misc]
+        yield Case(f"order.{name}", partial(_along, getattr(order, name)))
     for name in ("maximum", "minimum"):
-        function = getattr(order, name)
-        yield Case(f"order.{name}", lambda i, f=function: f(i.wild(200), i.wild(200).flip(0)))  # type: ignore[misc]
+        yield Case(f"order.{name}", partial(_pairwise, getattr(order, name)))
     yield Case("order.relu", lambda i: order.relu(i.wild(200)))
     yield Case("order.clamp", lambda i: order.clamp(i.wild(200), -0.3, 0.7))
     yield Case("order.sort", lambda i: _tensors(order.sort(i.wild(4, 90), 1, True)))
@@ -234,6 +240,11 @@ def _rest() -> Iterator[Case]:
         ]
         return torch.tensor(tokens)
 
+    def words(i: Inputs) -> torch.Tensor:
+        counters = i.integers(2**31, 20, 3).tolist()
+        return torch.tensor([sampling.philox(a << 32 | b, b, c << 31 | a) for a, b, c in counters])
+
+    yield Case("sampling.philox", words)
     yield Case("sampling.sample", draw)
     yield Case("sampling.sample/top-k, top-p", lambda i: draw(i, top_k=40, top_p=0.9))
     yield Case(

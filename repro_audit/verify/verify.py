@@ -23,7 +23,7 @@ from repro_audit.trace.record import Digests, Point, RunRecord
 from repro_audit.trace.tracefile import open_trace
 from repro_audit.verdict import Finding, Result, Verdict
 from repro_audit.verify import environment, identity
-from repro_audit.verify.check import require_known_profile
+from repro_audit.verify.check import check_sequence, require_known_profile
 from repro_audit.verify.compare import Comparison, compare_sequence, match_points, whole_points
 from repro_audit.verify.grade import Grade, device_of, grade
 from repro_audit.verify.judge import heat_map, origin_findings, verdict_of, worst_first
@@ -125,11 +125,12 @@ def open_claim(options: Options) -> Claim:
 def _read_trace(path: Path | None, manifest: Manifest) -> tuple[Mapping[int, Digests], ...] | None:
     if path is None:
         return None
+    found = []
     with open_trace(path, manifest) as trace:
-        return tuple(
-            {point: rows.digests for point, rows in trace.rows(index).items()}
-            for index in range(len(manifest.sequences))
-        )
+        for index in range(len(manifest.sequences)):
+            check_sequence(manifest, trace, index)
+            found.append({point: rows.digests for point, rows in trace.rows(index).items()})
+    return tuple(found)
 
 
 def verify(options: Options, observer: Observer) -> Verification:

@@ -154,7 +154,7 @@ def test_no_model_named(cli, recorded, pub):
     cli("verify", recorded, "--trusted-key", pub).refused(2, "--model")
 
 
-def test_challenge(cli, recorded, model, key, pub, tmp_path):
+def test_challenge(cli, recorded, model, key, pub, tmp_path):  # noqa: PLR0917
     nonce = "00112233445566778899aabbccddeeff"
     ran = cli("verify", recorded, "--model", model, "--trusted-key", pub, "--challenge", nonce, "-f", "json")
     assert ran.code == 6
@@ -247,7 +247,7 @@ def test_unsigned_then_signed(cli, model, key, pub, tmp_path):
     cli("sign", manifest, "--key", key).refused(2, "signed already")
 
 
-def test_diff_of_two_schedules_is_identical(cli, recorded, model, key, pub, tmp_path):
+def test_diff_of_two_schedules_is_identical(cli, recorded, model, key, pub, tmp_path):  # noqa: PLR0917
     run = ("run", model, "--prompt", PROMPT, "--key", key, "--max-new-tokens", "5", "--record", "ops")
     assert cli(*run, "-o", tmp_path / "b", "--prefill-chunk", "2").code == 0
     ran = cli("diff", recorded, tmp_path / "b.manifest.json", "--trusted-key", pub)
