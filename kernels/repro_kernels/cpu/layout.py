@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
+import functools
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
@@ -13,6 +15,14 @@ from repro_kernels.errors import KernelError, UnsupportedError
 
 DTYPES = {getattr(torch, name): number for name, number in native.DTYPES.items()}
 """torch dtype -> its number in the C sources."""
+
+
+@functools.cache
+def kernel(name: str) -> Any:
+    """A C function that takes one packed record (csrc/reduce.h says why); nonzero means no memory."""
+    function = native.fn(name)
+    function.argtypes, function.restype = [ctypes.c_char_p], ctypes.c_int
+    return function
 
 
 class Layout(NamedTuple):

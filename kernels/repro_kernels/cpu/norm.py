@@ -13,25 +13,17 @@ from __future__ import annotations
 import ctypes
 import functools
 import math
+import struct
 from collections.abc import Sequence
 from typing import Any
 
 import torch
 
 from repro_kernels.cpu import native
-from repro_kernels.cpu.layout import check, number
+from repro_kernels.cpu.layout import check, kernel, number
 
-
-@functools.cache
-def _norm() -> Any:
-    function = native.fn("norm")
-    pointer, integer, size, real = ctypes.c_void_p, ctypes.c_int, ctypes.c_int64, ctypes.c_float
-    function.argtypes = [
-        *(pointer, integer, size, size, real, integer),
-        *(pointer, integer, pointer, integer, size, size, pointer, integer),
-    ]
-    function.restype = integer
-    return function
+_NORM = struct.Struct("=12qd")
+"""``norm_job`` of csrc/reduce_norm.c."""
 
 
 @functools.cache
@@ -179,7 +171,7 @@ def _last_axes(
     centre: bool,
 ) -> torch.Tensor:
     shape = tuple(normalized_shape)
-    if not shape or shape != tuple(x.shape[-len(shape) :]):
+    if not shape or x.shape[-len(shape) :] != shape:
         raise ValueError(f"norm over {shape}: shape {tuple(x.shape)} does not fit")
     _fits("norm", shape, w, b)
     return _run(x, math.prod(shape), w, b, eps=eps, centre=centre, slices=1, run=1)
@@ -187,7 +179,7 @@ def _last_axes(
 
 def _fits(operation: str, shape: Sequence[int], *parameters: torch.Tensor | None) -> None:
     for p in parameters:
-        if p is not None and tuple(p.shape) != tuple(shape):
+        if p is not None and p.shape != shape:
             raise ValueError(f"{operation}: a parameter has shape {tuple(p.shape)}, not {tuple(shape)}")
 
 
@@ -209,21 +201,20 @@ def _run(
         return out
     w = None if w is None else w.contiguous()
     b = None if b is None else b.contiguous()
-    failed = _norm()(
+    record = _NORM.pack(
         data.data_ptr(),
-        source,
+        0 if w is None else w.data_ptr(),
+        0 if b is None else b.data_ptr(),
+        out.data_ptr(),
         out.numel() // n,
         n,
-        eps,
-        centre,
-        None if w is None else w.data_ptr(),
-        0 if w is None else number(w.dtype, "norm"),
-        None if b is None else b.data_ptr(),
-        0 if b is None else number(b.dtype, "norm"),
         slices,
         run,
-        out.data_ptr(),
         source,
+        0 if w is None else number(w.dtype, "norm"),
+        0 if b is None else number(b.dtype, "norm"),
+        centre,
+        eps,
     )
-    check(failed, "norm")
+    check(kernel("norm")(record), "norm")
     return out

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import struct
 from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
@@ -22,7 +23,7 @@ import torch
 from repro_kernels.cpu import native
 from repro_kernels.cpu.convert import arange, linspace, to_integer
 from repro_kernels.cpu.index import index_add, scatter_add
-from repro_kernels.cpu.layout import Layout, across, along, axis, check, number, reduced_shape
+from repro_kernels.cpu.layout import Layout, across, along, axis, check, kernel, number, reduced_shape
 from repro_kernels.cpu.norm import batch_norm, group_norm, layer_norm, rms_norm
 from repro_kernels.cpu.order import (
     amax,
@@ -77,19 +78,8 @@ __all__ = [
 Dims = int | Sequence[int] | None
 """An axis, several axes, or (None or an empty sequence) all of them."""
 
-_PLAIN, _DEVIATION = 0, 1
-
-
-@functools.cache
-def _reduce() -> Any:
-    function = native.fn("reduce")
-    pointer, integer, size, real = ctypes.c_void_p, ctypes.c_int, ctypes.c_int64, ctypes.c_float
-    function.argtypes = [
-        *(pointer, integer, size, size, size, integer, pointer),
-        *(integer, real, integer, pointer, pointer, integer),
-    ]
-    function.restype = integer
-    return function
+_REDUCE = struct.Struct("=11qd")
+"""``reduce_job`` of csrc/reduce.c."""
 
 
 def sum(
@@ -216,27 +206,26 @@ def _run(
     centers: torch.Tensor | None = None,
     root: bool = False,
 ) -> torch.Tensor:
-    """One pass of the kernel; ctypes rounds `divisor`, an integer or already a float32, to nearest."""
+    """One pass of the kernel; `divisor`, an integer or already a float32, is used as its nearest float."""
     data, outer, n, inner = seen
     source, target = number(x.dtype, "a reduction"), number(out_dtype, "a reduction")
     out = torch.empty(reduced_shape(x, dims, keepdim), dtype=out_dtype)
     if out.numel() == 0:
         return out
     sums = out if target == 0 else torch.empty(out.shape, dtype=torch.float32)
-    failed = _reduce()(
+    record = _REDUCE.pack(
         data.data_ptr(),
-        source,
+        0 if centers is None else centers.data_ptr(),
+        sums.data_ptr(),
+        out.data_ptr(),
         outer,
         n,
         inner,
-        _PLAIN if centers is None else _DEVIATION,
-        None if centers is None else centers.data_ptr(),
-        divisor is not None,
-        divisor or 0.0,
-        root,
-        sums.data_ptr(),
-        out.data_ptr(),
+        source,
         target,
+        divisor is not None,
+        root,
+        divisor or 0.0,
     )
-    check(failed, "a reduction")
+    check(kernel("reduce")(record), "a reduction")
     return out

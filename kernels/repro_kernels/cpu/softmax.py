@@ -9,23 +9,14 @@ above -inf is all +0 (log-softmax: -inf). A NaN among the entries that count mak
 
 from __future__ import annotations
 
-import ctypes
-import functools
-from typing import Any
+import struct
 
 import torch
 
-from repro_kernels.cpu import native
-from repro_kernels.cpu.layout import axis, check, number
+from repro_kernels.cpu.layout import axis, check, kernel, number
 
-
-@functools.cache
-def _softmax() -> Any:
-    function = native.fn("softmax")
-    pointer, integer, size = ctypes.c_void_p, ctypes.c_int, ctypes.c_int64
-    function.argtypes = [pointer, integer, pointer, size, size, integer, pointer, integer]
-    function.restype = integer
-    return function
+_SOFTMAX = struct.Struct("=8q")
+"""``softmax_job`` of csrc/reduce_softmax.c."""
 
 
 def softmax(
@@ -70,15 +61,15 @@ def _run(
         spread = mask.expand(x.shape)
         allowed = (spread if last else spread.movedim(dim, -1)).contiguous()
     n = rows.shape[-1] if rows.dim() else 1
-    failed = _softmax()(
+    record = _SOFTMAX.pack(
         rows.data_ptr(),
-        source,
-        None if allowed is None else allowed.data_ptr(),
+        0 if allowed is None else allowed.data_ptr(),
+        out.data_ptr(),
         rows.numel() // n,
         n,
-        logarithm,
-        out.data_ptr(),
+        source,
         target,
+        logarithm,
     )
-    check(failed, "softmax")
+    check(kernel("softmax")(record), "softmax")
     return out if last else out.movedim(-1, dim)

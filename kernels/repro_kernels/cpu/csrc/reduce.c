@@ -110,27 +110,41 @@ static void reduce_columns(const void *x, int dtype, int64_t outer, int64_t n, i
     }
 }
 
-/* x [outer, n, inner] -> out [outer, inner]; sums is scratch of as many floats (out itself, if that is float32).
- * Returns 0, or 1 without memory. */
-RK_EXPORT int RK_NAME(reduce)(const void *x, int dtype, int64_t outer, int64_t n, int64_t inner, int mode,
-                              const float *centers, int divide, float divisor, int root, float *sums, void *out,
-                              int out_dtype) {
-    RK_FP_ENTER;
+/* x [outer, n, inner] -> out [outer, inner]. centers [outer, inner]: sum squared deviations from them, or NULL.
+ * divide: by divisor, after the sum; root: then the square root. sums is scratch of as many floats as out has elements
+ * (out itself, if that is float32). */
+typedef struct {
+    const void *x;
+    const float *centers;
+    float *sums;
+    void *out;
+    int64_t outer, n, inner, dtype, out_dtype, divide, root;
+    double divisor;
+} reduce_job;
+
+/* Returns 0, or 1 without memory. */
+RK_EXPORT int RK_NAME(reduce)(const reduce_job *job) {
+    const void *x = job->x;
+    const int64_t outer = job->outer, n = job->n, inner = job->inner;
+    const int dtype = (int)job->dtype, mode = job->centers ? RK_DEVIATION : RK_PLAIN;
+    const float *centers = job->centers;
+    float *sums = job->sums;
     int failed = 0;
+    RK_FP_ENTER;
     if (inner > 1) reduce_columns(x, dtype, outer, n, inner, mode, centers, sums);
+    else if (outer * n <= RK_SERIAL) reduce_rows(x, dtype, 0, outer, n, mode, centers, sums);
     else if (outer < 4 && n > RK_SERIAL)
         for (int64_t o = 0; o < outer && !failed; ++o)
             failed = reduce_long_row(rk_at(x, dtype, o * n), dtype, n, mode, centers ? centers[o] : 0.0f, sums + o);
-    else if (outer * n <= RK_SERIAL) reduce_rows(x, dtype, 0, outer, n, mode, centers, sums);
     else {
         const int64_t pieces = rk_min64(RK_PIECES, outer);
 #pragma omp parallel for schedule(static)
         for (int64_t p = 0; p < pieces; ++p)
             reduce_rows(x, dtype, outer * p / pieces, outer * (p + 1) / pieces, n, mode, centers, sums);
     }
-    if (!failed)
-        for (int64_t i = 0; i < outer * inner; ++i)
-            rk_store(out, out_dtype, i, rk_finish(sums[i], divide, divisor, root));
+    for (int64_t i = 0; i < outer * inner && !failed; ++i)
+        rk_store(job->out, (int)job->out_dtype, i,
+                 rk_finish(sums[i], (int)job->divide, (float)job->divisor, (int)job->root));
     RK_FP_LEAVE;
     return failed;
 }

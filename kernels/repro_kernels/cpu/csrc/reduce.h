@@ -1,7 +1,10 @@
 /* Rows of floats and the segment rule on elements already rounded; shared by the reduce*.c sources.
  *
  * A row in scratch memory has the stride rk_stride(n), a whole number of segments, and is filled up with +0: adding +0
- * leaves every partial sum as it is but for -0, and acc, which starts at +0, cannot tell -0 from +0. */
+ * leaves every partial sum as it is but for -0, and acc, which starts at +0, cannot tell -0 from +0.
+ *
+ * The functions that decoding calls for every token take one record of 8-byte fields, packed by their caller: ctypes
+ * needs longer to convert a dozen arguments than such a call computes. */
 #ifndef RK_REDUCE_H
 #define RK_REDUCE_H
 

@@ -48,12 +48,13 @@ static inline void rk_normalise(float *v, float *t, int64_t rows, int64_t n, flo
     }
 }
 
+/* x [rows, n] -> out [rows, n], of one dtype. Row r uses w and b (either may be NULL) at slice r % slices, n / run
+ * factors long, each for `run` neighbouring elements. centre: subtract the mean (layer, group norm) or not (RMS norm). */
 typedef struct {
     const void *x, *w, *b;
     void *out;
-    int64_t rows, n, slices, run;
-    int dtype, w_dtype, b_dtype, out_dtype, centre;
-    float eps;
+    int64_t rows, n, slices, run, dtype, w_dtype, b_dtype, centre;
+    double eps;
 } norm_job;
 
 /* Rows first .. end - 1. Returns 0, or 1 without memory. */
@@ -63,19 +64,21 @@ static int norm_rows(const norm_job *job, int64_t first, int64_t end) {
     if (2 * most > 8192) v = malloc((size_t)(2 * most) * sizeof(float));
     if (!v) return 1;
     RK_FP_ENTER;
+    const int dtype = (int)job->dtype, w_dtype = (int)job->w_dtype, b_dtype = (int)job->b_dtype;
+    const float eps = (float)job->eps;
     for (int64_t group; first < end; first += group) {
         group = rk_group(end - first, n);
         for (int64_t r = 0; r < group; ++r) {
-            rk_row_load(v + r * stride, rk_at(job->x, job->dtype, (first + r) * n), job->dtype, n);
+            rk_row_load(v + r * stride, rk_at(job->x, dtype, (first + r) * n), dtype, n);
             if (job->centre) rk_row_pad(v + r * stride, n);
         }
-        rk_normalise(v, v + most, group, n, job->eps, job->centre);
+        rk_normalise(v, v + most, group, n, eps, (int)job->centre);
         for (int64_t r = 0; r < group; ++r) {
             const int64_t slice = (first + r) % job->slices * (n / job->run);
             float *row = v + r * stride;
-            if (job->w) rk_row_affine(row, rk_at(job->w, job->w_dtype, slice), job->w_dtype, n, job->run, 0);
-            if (job->b) rk_row_affine(row, rk_at(job->b, job->b_dtype, slice), job->b_dtype, n, job->run, 1);
-            rk_row_store((void *)rk_at(job->out, job->out_dtype, (first + r) * n), job->out_dtype, row, n);
+            if (job->w) rk_row_affine(row, rk_at(job->w, w_dtype, slice), w_dtype, n, job->run, 0);
+            if (job->b) rk_row_affine(row, rk_at(job->b, b_dtype, slice), b_dtype, n, job->run, 1);
+            rk_row_store((void *)rk_at(job->out, dtype, (first + r) * n), dtype, row, n);
         }
     }
     RK_FP_LEAVE;
@@ -83,18 +86,13 @@ static int norm_rows(const norm_job *job, int64_t first, int64_t end) {
     return 0;
 }
 
-/* x [rows, n] -> out [rows, n]. Row r uses w and b (either may be NULL) at slice r % slices, n / run factors long, each
- * for `run` neighbouring elements. centre: subtract the mean (layer, group norm) or not (RMS norm).
- * Returns 0, or 1 without memory. */
-RK_EXPORT int RK_NAME(norm)(const void *x, int dtype, int64_t rows, int64_t n, float eps, int centre, const void *w,
-                            int w_dtype, const void *b, int b_dtype, int64_t slices, int64_t run, void *out,
-                            int out_dtype) {
-    const norm_job job = {x, w, b, out, rows, n, slices, run, dtype, w_dtype, b_dtype, out_dtype, centre, eps};
-    if (rows * n <= RK_SERIAL) return norm_rows(&job, 0, rows);
-    const int64_t pieces = rk_min64(RK_PIECES, rows);
+/* Returns 0, or 1 without memory. */
+RK_EXPORT int RK_NAME(norm)(const norm_job *job) {
+    const int64_t rows = job->rows, pieces = rk_min64(RK_PIECES, rows);
+    if (rows * job->n <= RK_SERIAL) return norm_rows(job, 0, rows);
     int failed = 0;
 #pragma omp parallel for schedule(static) reduction(| : failed)
-    for (int64_t p = 0; p < pieces; ++p) failed |= norm_rows(&job, rows * p / pieces, rows * (p + 1) / pieces);
+    for (int64_t p = 0; p < pieces; ++p) failed |= norm_rows(job, rows * p / pieces, rows * (p + 1) / pieces);
     return failed;
 }
 

@@ -20,19 +20,20 @@ static inline float row_maximum(const float *t, const uint8_t *allowed, int64_t 
     return rk_float((uint32_t)best ^ ((uint32_t)(best >> 31) >> 1)); /* the key is its own inverse */
 }
 
+/* x [rows, n] -> out [rows, n]; allowed is NULL or [rows, n], 0 where the entry is masked (softmax only). */
 typedef struct {
     const void *x;
     const uint8_t *allowed;
     void *out;
-    int64_t n;
-    int dtype, out_dtype, logarithm;
+    int64_t rows, n, dtype, out_dtype, logarithm;
 } softmax_job;
 
 /* One row; e and t are scratch of a padded row each. */
 static void softmax_row(const softmax_job *job, int64_t r, float *e, float *t) {
     const int64_t n = job->n;
+    const int dtype = (int)job->dtype, out_dtype = (int)job->out_dtype;
     const uint8_t *mask = job->allowed ? job->allowed + r * n : NULL;
-    rk_row_load(t, rk_at(job->x, job->dtype, r * n), job->dtype, n);
+    rk_row_load(t, rk_at(job->x, dtype, r * n), dtype, n);
     float m = row_maximum(t, mask, n), s;
     for (int64_t i = 0; job->logarithm && m == 0.0f; ++i) /* the first of equals, whose sign a logarithm can show */
         if (t[i] == 0.0f) {
@@ -56,7 +57,7 @@ static void softmax_row(const softmax_job *job, int64_t r, float *e, float *t) {
             if (mask) for (int64_t i = 0; i < n; ++i) t[i] = mask[i] ? t[i] : 0.0f; /* also beside a NaN */
         }
     }
-    rk_row_store((void *)rk_at(job->out, job->out_dtype, r * n), job->out_dtype, t, n);
+    rk_row_store((void *)rk_at(job->out, out_dtype, r * n), out_dtype, t, n);
 }
 
 /* Rows first .. end - 1. Returns 0, or 1 without memory. */
@@ -72,16 +73,13 @@ static int softmax_rows(const softmax_job *job, int64_t first, int64_t end) {
     return 0;
 }
 
-/* x [rows, n] -> out [rows, n]; allowed is NULL or [rows, n], 0 where the entry is masked (softmax only).
- * Returns 0, or 1 without memory. */
-RK_EXPORT int RK_NAME(softmax)(const void *x, int dtype, const uint8_t *allowed, int64_t rows, int64_t n,
-                               int logarithm, void *out, int out_dtype) {
-    const softmax_job job = {x, allowed, out, n, dtype, out_dtype, logarithm};
-    if (rows * n <= RK_SERIAL / 8) return softmax_rows(&job, 0, rows);
-    const int64_t pieces = rk_min64(RK_PIECES, rows);
+/* Returns 0, or 1 without memory. */
+RK_EXPORT int RK_NAME(softmax)(const softmax_job *job) {
+    const int64_t rows = job->rows, pieces = rk_min64(RK_PIECES, rows);
+    if (rows * job->n <= RK_SERIAL / 8) return softmax_rows(job, 0, rows);
     int failed = 0;
 #pragma omp parallel for schedule(static) reduction(| : failed)
-    for (int64_t p = 0; p < pieces; ++p) failed |= softmax_rows(&job, rows * p / pieces, rows * (p + 1) / pieces);
+    for (int64_t p = 0; p < pieces; ++p) failed |= softmax_rows(job, rows * p / pieces, rows * (p + 1) / pieces);
     return failed;
 }
 
