@@ -80,7 +80,7 @@ def architecture(gguf: GgufFile, name: str) -> tuple[str, Architecture]:
     Raises:
         InconclusiveError: an architecture that is not in the table.
     """
-    stated = str(gguf.metadata.get("general.architecture", "none"))
+    stated = ascii(gguf.metadata.get("general.architecture", "none")).strip("'")[:60]
     if stated not in ARCHITECTURES:
         raise InconclusiveError(
             f"{name} has GGUF architecture {stated}, which is not covered",
@@ -106,15 +106,26 @@ def config_values(gguf: GgufFile, stated: str, name: str) -> dict[str, Any]:
         covered = key in _CONFIG or key in _READ_ELSEWHERE or key == _VALUE_LENGTH
         if not covered and value not in _NEUTRAL.get(key, ()):
             raise InconclusiveError(
-                f"{name} states {prefix}{key} = {value}, which is not covered",
+                f"{name} states {prefix}{key} = {value!a:.60}, which is not covered",
                 hint="use the model's safetensors folder instead",
             )
     values: dict[str, Any] = {target: found[key] for key, target in _CONFIG.items() if key in found}
     values.setdefault("num_key_value_heads", values["num_attention_heads"])
-    if not all(isinstance(value, int | float) for value in values.values()):
+    blocks = len({match[1] for tensor in gguf.tensors if (match := _BLOCK_NAME.fullmatch(tensor.name))})
+    whole = {key: value for key, value in values.items() if key != "rms_norm_eps"}
+    if not all(type(value) is int and 0 < value < 1 << 31 for value in whole.values()):
         raise InconclusiveError(
-            f"{name} has settings that differ between layers", hint="use the safetensors folder"
+            f"{name} has settings that differ between layers, or are no sizes",
+            hint="use the safetensors folder",
         )
+    if values["num_hidden_layers"] != blocks:
+        raise InconclusiveError(
+            f"{name} states {values['num_hidden_layers']} blocks and holds {blocks}",
+            hint="fetch the file again",
+        )
+    theta = found.get("rope.freq_base", 10000.0)
+    if not (isinstance(theta, float) and isinstance(values["rms_norm_eps"], float)):
+        raise InconclusiveError(f"{name} has settings that are no numbers", hint="convert the model again")
     head = found.get("attention.key_length", values["hidden_size"] // values["num_attention_heads"])
     if found.get("rope.dimension_count", head) != head or found.get(_VALUE_LENGTH, head) != head:
         raise InconclusiveError(
@@ -122,15 +133,15 @@ def config_values(gguf: GgufFile, stated: str, name: str) -> dict[str, Any]:
             hint="use the safetensors folder",
         )
     values["head_dim"] = head
-    values["rope_parameters"] = {
-        "rope_type": "default",
-        "rope_theta": float(found.get("rope.freq_base", 10000.0)),
-    }
+    values["rope_parameters"] = {"rope_type": "default", "rope_theta": theta}
     tokens = gguf.metadata.get("tokenizer.ggml.tokens")
     values["vocab_size"] = found.get("vocab_size", len(tokens) if isinstance(tokens, list) else 0)
     values["tie_word_embeddings"] = all(tensor.name != "output.weight" for tensor in gguf.tensors)
     for target, key in (("bos", "bos"), ("eos", "eos"), ("pad", "padding")):
         values[f"{target}_token_id"] = gguf.metadata.get(f"tokenizer.ggml.{key}_token_id")
+    sizes = (values["vocab_size"], *(values[f"{role}_token_id"] or 0 for role in ("bos", "eos", "pad")))
+    if not all(type(value) is int for value in sizes):
+        raise InconclusiveError(f"{name} has token ids that are no integers", hint="convert the model again")
     return values
 
 
@@ -145,12 +156,21 @@ def parameter_name(tensor: str) -> str:
 
 
 def unpermute(parameter: str, value: npt.NDArray[_Item], values: dict[str, Any]) -> npt.NDArray[_Item]:
-    """Undo llama.cpp's interleaving of a q or k projection's rows, head by head; others stay as they are."""
+    """Undo llama.cpp's interleaving of a q or k projection's rows, head by head; others stay as they are.
+
+    Raises:
+        InconclusiveError: the rows do not divide into the heads.
+    """
     if parameter.endswith("self_attn.q_proj.weight"):
         heads = values["num_attention_heads"]
     elif parameter.endswith("self_attn.k_proj.weight"):
         heads = values["num_key_value_heads"]
     else:
         return value
+    if value.ndim != 2 or value.shape[0] % (2 * heads):
+        raise InconclusiveError(
+            f"{parameter} has shape {list(value.shape)}, which {heads} heads do not divide",
+            hint="fetch the file again",
+        )
     paired = value.reshape(heads, value.shape[0] // heads // 2, 2, *value.shape[1:])
     return np.ascontiguousarray(paired.swapaxes(1, 2)).reshape(value.shape)

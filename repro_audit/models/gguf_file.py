@@ -170,7 +170,7 @@ class _Parser:
         metadata: dict[str, Any] = {}
         spans: dict[str, tuple[int, int]] = {}
         for _ in range(value_count):
-            key = self._string()
+            key = self._name_string()
             if key in metadata:
                 raise InconclusiveError(f"{self._name} states {key} twice", hint=_DAMAGED)
             begin = self._at
@@ -191,6 +191,12 @@ class _Parser:
             raise InconclusiveError(f"{self._name} has a string longer than the file", hint=_DAMAGED)
         text = self._view[self._at : self._at + length].decode("utf-8")
         self._at += length
+        return text
+
+    def _name_string(self) -> str:
+        text = self._string()
+        if not text.isprintable() or len(text) > 1000:
+            raise InconclusiveError(f"{self._name} has an entry whose name cannot be printed", hint=_DAMAGED)
         return text
 
     def _value(self, kind: int) -> Any:
@@ -215,7 +221,7 @@ class _Parser:
         table: list[tuple[str, tuple[int, ...], str, int, int]] = []
         names: set[str] = set()
         for _ in range(count):
-            name = self._string()
+            name = self._name_string()
             (dimensions,) = self._unpack("<I")
             if dimensions > 8 or name in names:
                 raise InconclusiveError(

@@ -12,9 +12,9 @@ from typing import Any
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
-from repro_audit.errors import InconclusiveError
 from repro_audit.models.gguf_file import GgufFile
 from repro_audit.models.quiet import quiet_transformers
+from repro_audit.models.tokenizer import ReadingTokenizer
 from repro_audit.models.tokenizer import Tokenizer as ModelTokenizer
 
 _CONTROL, _USER_DEFINED = 3, 4
@@ -46,20 +46,18 @@ def gguf_tokenizer(path: Path, gguf: GgufFile, name: str) -> ModelTokenizer | No
         return _by_transformers(path, name)
     from transformers import PreTrainedTokenizerFast
 
-    try:
+    with ReadingTokenizer(f"the tokenizer inside {name} is damaged", "fetch the file again"):
         backend = _byte_level(metadata)
-    except (KeyError, IndexError, TypeError, ValueError) as error:
-        raise InconclusiveError(
-            f"the tokenizer inside {name} is damaged ({error})", hint="fetch the file again"
-        ) from error
-    tokens = metadata["tokenizer.ggml.tokens"]
-    special = {
-        f"{role}_token": tokens[metadata[f"tokenizer.ggml.{key}_token_id"]]
-        for role, key in (("bos", "bos"), ("eos", "eos"), ("unk", "unknown"), ("pad", "padding"))
-        if metadata.get(f"tokenizer.ggml.{key}_token_id", len(tokens)) < len(tokens)
-    }
-    make: Any = PreTrainedTokenizerFast
-    fast = make(tokenizer_object=backend, chat_template=metadata.get("tokenizer.chat_template"), **special)
+        tokens = metadata["tokenizer.ggml.tokens"]
+        special = {
+            f"{role}_token": tokens[metadata[f"tokenizer.ggml.{key}_token_id"]]
+            for role, key in (("bos", "bos"), ("eos", "eos"), ("unk", "unknown"), ("pad", "padding"))
+            if f"tokenizer.ggml.{key}_token_id" in metadata
+        }
+        make: Any = PreTrainedTokenizerFast
+        fast = make(
+            tokenizer_object=backend, chat_template=metadata.get("tokenizer.chat_template"), **special
+        )
     return ModelTokenizer(fast, name)
 
 
@@ -104,15 +102,11 @@ def _byte_level(metadata: dict[str, Any]) -> Tokenizer:
 def _by_transformers(path: Path, name: str) -> ModelTokenizer:
     from transformers import AutoTokenizer
 
-    try:
-        with quiet_transformers():
-            backend = AutoTokenizer.from_pretrained(
-                path.parent, gguf_file=path.name, local_files_only=True, trust_remote_code=False
-            )
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, ImportError) as error:
-        reason = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
-        raise InconclusiveError(
-            f"transformers cannot read the tokenizer inside {name} ({reason})",
-            hint="use the model's safetensors folder instead",
-        ) from error
+    failed = ReadingTokenizer(
+        f"transformers cannot read the tokenizer inside {name}", "use the model's safetensors folder instead"
+    )
+    with failed, quiet_transformers():
+        backend = AutoTokenizer.from_pretrained(
+            path.parent, gguf_file=path.name, local_files_only=True, trust_remote_code=False
+        )
     return ModelTokenizer(backend, name)

@@ -10,14 +10,14 @@ import torch
 
 from repro_audit.errors import InconclusiveError
 from repro_audit.manifest.omsroot import root_of_digests
-from repro_audit.models.build import build, context_length, digest_tensors, first_line
+from repro_audit.models.build import build, context_length, digest_tensors
 from repro_audit.models.digests import sha256_of
 from repro_audit.models.files import digest_files, read_json, scan
 from repro_audit.models.generation import resolve
 from repro_audit.models.loaded import FileDigest, LoadedModel
 from repro_audit.models.quiet import quiet_transformers
 from repro_audit.models.safetensors_file import read_header, read_tensors
-from repro_audit.models.tokenizer import Tokenizer
+from repro_audit.models.tokenizer import ReadingTokenizer, Tokenizer
 from repro_audit.progress import Observer
 
 if TYPE_CHECKING:
@@ -77,8 +77,8 @@ def load_folder(
     values = read_json(folder / "config.json", "config.json")
     _refuse_config(values)
     shards = _weight_files(folder, files)
-    for shard in shards:
-        read_header(files[shard], shard)
+    count = sum(len(read_header(files[shard], shard).entries) for shard in shards)
+    _refuse_layers(values, count)
     config = _config(folder, values)
 
     observer.stage("Reading weights", sum(files[shard].stat().st_size for shard in shards))
@@ -147,14 +147,11 @@ def load_tokenizer(folder: Path, name: str, names: list[str]) -> Tokenizer | Non
 
     if not any(key not in _TEMPLATES for key in names):
         return None
-    try:
-        with quiet_transformers():
-            backend = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, ImportError) as error:
-        raise InconclusiveError(
-            f"the tokenizer of {name} cannot be read ({first_line(error)})",
-            hint="fetch the tokenizer files again, or install what it needs",
-        ) from error
+    failed = ReadingTokenizer(
+        f"the tokenizer of {name} cannot be read", "fetch the tokenizer files again, or install what it needs"
+    )
+    with failed, quiet_transformers():
+        backend = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     return Tokenizer(backend, name)
 
 
@@ -174,6 +171,17 @@ def _refuse_config(values: Mapping[str, Any]) -> None:
         )
     if "text_config" in values and isinstance(values["text_config"], dict):
         _refuse_config(values["text_config"])
+
+
+def _refuse_layers(values: Mapping[str, Any], count: int) -> None:
+    """More layers than tensors cannot be right, and making a billion of them would not end."""
+    for key in ("num_hidden_layers", "n_layer", "num_layers", "n_layers"):
+        layers = values.get(key)
+        if isinstance(layers, int) and layers > count:
+            raise InconclusiveError(
+                f"config.json states {layers} layers where the checkpoint holds {count} tensors",
+                hint="config.json and the weights belong to different models: fetch both again",
+            )
 
 
 def _config(folder: Path, values: Mapping[str, Any]) -> PreTrainedConfig:

@@ -167,6 +167,8 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _entry(key: str, value: object, start: int, name: str) -> Entry:
+    if not key.isprintable() or len(key) > 1000:
+        raise InconclusiveError(f"{name} holds a tensor whose name cannot be printed", hint=_DAMAGED)
     if not isinstance(value, dict):
         raise InconclusiveError(f"{name}: tensor {key} has no description", hint=_DAMAGED)
     code, shape, offsets = value.get("dtype"), _sizes(value.get("shape")), _sizes(value.get("data_offsets"))

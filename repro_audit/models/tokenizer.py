@@ -13,7 +13,38 @@ from repro_audit.models.loaded import Prompt
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
+#: What transformers raises for tokenizer files that it cannot use.
+_UNREADABLE = (OSError, ValueError, KeyError, IndexError, TypeError, AttributeError, ImportError)
 _CLOCK = re.compile(r"""strftime_now\(\s*(["'])(.*?)\1""")
+
+
+class ReadingTokenizer:
+    """Context manager that turns a failure to read a tokenizer into one sentence.
+
+    The tokenizers library raises plain ``Exception``, which an ``except`` clause could not tell from anything
+    else: only that exact class is taken, besides what transformers raises itself.
+
+    Args:
+        what: how the sentence begins, as ``the tokenizer of NAME cannot be read``.
+        hint: what to do.
+
+    Raises:
+        InconclusiveError: on leaving the block by such an error.
+    """
+
+    def __init__(self, what: str, hint: str) -> None:
+        self._what = what
+        self._hint = hint
+
+    def __enter__(self) -> None:
+        """Nothing to prepare."""
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
+        """Replace the error where it is about the tokenizer."""
+        if error is not None and (kind is Exception or isinstance(error, _UNREADABLE)):
+            text = str(error).strip() or type(error).__name__
+            reason = text.splitlines()[0][:200]
+            raise InconclusiveError(f"{self._what} ({reason})", hint=self._hint) from error
 
 
 class Tokenizer:

@@ -177,6 +177,12 @@ def escape(folder: Path) -> None:
     (folder / "config.json").symlink_to(folder.parent / "config.json")
 
 
+def break_merges(folder: Path) -> None:
+    values = json.loads((folder / "tokenizer.json").read_text())
+    values["model"]["merges"].append(["zz", "qq"])
+    (folder / "tokenizer.json").write_text(json.dumps(values))
+
+
 SINGLE: list[tuple[Callable[[Path], object], str]] = [
     (lambda f: (f / "config.json").unlink(), r"the model has no config\.json; "),
     (lambda f: (f / "config.json").write_text("{"), r"config\.json is not valid JSON"),
@@ -235,6 +241,11 @@ SINGLE: list[tuple[Callable[[Path], object], str]] = [
         r"lm_head\.weight has dtype F64, outside the contract",
     ),
     (lambda f: (f / "tokenizer.json").write_text("{}"), "the tokenizer of m cannot be read"),
+    (
+        lambda f: set_json(f, "config.json", num_hidden_layers=10**9),
+        "states 1000000000 layers where the checkpoint",
+    ),
+    (break_merges, r"the tokenizer of m cannot be read \(.*zz.*\)"),
     (lambda f: (f / "adapter_config.json").write_text("{}"), r"holds an adapter \(adapter_config\.json\)"),
 ]
 
