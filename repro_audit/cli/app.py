@@ -263,7 +263,11 @@ def _emit_refusal(common: Common, error: ReproAuditError) -> None:
     """A refusal as a result, where a machine or a file asked for one; usage errors go to stderr alone."""
     if not common.outputs.wants_data or error.verdict in (Verdict.USAGE, Verdict.CRASH):
         return
-    finding = Finding("RA000", error.message, "note")
+    from repro_audit.verify.check import error_code
+
+    finding = Finding(
+        error_code(error), error.message, "trust" if error.verdict is Verdict.UNTRUSTED else "note"
+    )
     common.outputs.emit(
         Result(common.command, error.verdict, error.message, (finding,), next_command=error.hint)
     )

@@ -103,7 +103,7 @@ def check_one(path: Path, trusted: Sequence[TrustedKey], *, allow_untrusted: boo
         recorded = open_recorded(path, trusted, allow_untrusted=allow_untrusted)
         _require_schema(recorded.opened.payload)
     except (UntrustedError, InconclusiveError) as error:
-        return Checked(path, error.verdict, (_finding(_code(error), error, "trust"),))
+        return Checked(path, error.verdict, (_finding(error_code(error), error, "trust"),))
     findings: list[Finding] = []
     if not recorded.opened.signers:
         findings.append(Finding("RA103", f"{path.name}: trust: {recorded.opened.describe()}", "note"))
@@ -131,7 +131,8 @@ def _finding(code: str, error: ReproAuditError, kind: str) -> Finding:
     return Finding(code, error.message, kind, details=(("remedy", error.hint),) if error.hint else ())
 
 
-def _code(error: ReproAuditError) -> str:
+def error_code(error: ReproAuditError) -> str:
+    """The finding code under which a refusal is reported."""
     if isinstance(error, InvalidSignatureError):
         return "RA102"
     if isinstance(error, NoTrustError):

@@ -31,7 +31,7 @@ def _table(*rows: tuple[str, str, str, str]) -> dict[str, Explanation]:
 
 
 _VERDICTS = {
-    **dict.fromkeys(("RA101", "RA102", "RA201", "RA202", "RA207", "RA306"), Verdict.UNTRUSTED),
+    **dict.fromkeys(("RA101", "RA102", "RA201", "RA202"), Verdict.UNTRUSTED),
     "RA104": Verdict.POLICY,
     **dict.fromkeys(("RA204", "RA205", "RA206"), Verdict.DIVERGED),
     **dict.fromkeys(("RA301", "RA302", "RA303", "RA304"), Verdict.DIVERGED),
@@ -41,6 +41,35 @@ _VERDICTS = {
     **dict.fromkeys(("RA307", "RA501", "RA503"), Verdict.INCONCLUSIVE),
 }
 
+
+#: Exit code, verdicts, meaning: what README shows and ``repro-audit explain 3`` prints.
+EXIT_CODES = (
+    (
+        0,
+        "RECORDED (run), VALID (check), IDENTICAL (diff), REPRODUCED (verify)",
+        'success; only a rerun may say REPRODUCED, and nothing ever says "correct"',
+    ),
+    (1, "(crash)", "an unexpected exception; never chosen deliberately"),
+    (
+        2,
+        "(usage)",
+        "bad arguments or configuration; a path that is missing, unreadable or unwritable; disk full",
+    ),
+    (3, "DIVERGED", "comparable, and bits differ, or points are missing or extra"),
+    (
+        4,
+        "UNTRUSTED",
+        "signature missing, invalid or by no trusted key; malformed or contradictory manifest or trace",
+    ),
+    (
+        5,
+        "INCONCLUSIVE",
+        "cannot be decided: operator, model, dtype or device outside the contract; not the model described; "
+        "the known-answer test of this machine failed; out of memory",
+    ),
+    (6, "POLICY", "a condition of yours is not met (--challenge), whatever the bits say"),
+    (130, "(interrupted)", "Ctrl-C"),
+)
 
 #: Every code of a finding. 0 refusals, 1 trust, 2 structure, 3 model and inputs, 4 rerun, 5 machine.
 CODES = _table(
@@ -127,12 +156,6 @@ CODES = _table(
         "Have the run recorded again with an unmodified repro-audit of the same version.",
     ),
     (
-        "RA207",
-        "roots do not match",
-        "Digests inside the manifest or its trace do not add up to the roots that the manifest states.",
-        "Ask for the original files; these contradict themselves.",
-    ),
-    (
         "RA301",
         "a tensor differs",
         "The model given here has a tensor of this name and shape with other bits than the "
@@ -167,12 +190,6 @@ CODES = _table(
         "rerun is unaffected; "
         "the text may decode otherwise.",
         "Fetch the revision that the manifest names.",
-    ),
-    (
-        "RA306",
-        "the inputs do not fit their commitment",
-        "The file given as --inputs does not hash to the salted commitment in the manifest.",
-        "Use the NAME.inputs.json that was written by the same run.",
     ),
     (
         "RA307",
@@ -250,12 +267,6 @@ CODES = _table(
         "decide about a record.",
         "Run repro-audit doctor; force another instruction set with REPRO_KERNELS_ISA, or use "
         "another machine.",
-    ),
-    (
-        "RA502",
-        "what this machine has",
-        "A fact about this machine or its software; a claim, never compared.",
-        "Nothing to do.",
     ),
     (
         "RA503",
