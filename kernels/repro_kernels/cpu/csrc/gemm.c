@@ -15,7 +15,7 @@
 #define MAX_COLUMNS 128             /* of a task */
 #define MIN_ROWS 128                /* of the left matrix packed at a time: every lot of rows packs the right matrix again */
 #define MAX_ROWS 512
-#define SHARED ((int64_t)1 << 18)   /* elements of packed rows that the second-level cache holds beside the rest */
+#define SHARED ((int64_t)1 << 20)   /* elements of packed rows that the second-level cache holds beside the rest */
 #define MIN_PARALLEL 65536          /* multiplications below which a second thread costs more than it saves */
 
 /* ---- packing ---- */
@@ -43,8 +43,8 @@ RK_INLINE void pack_panel(float *dst, const void *src, int dtype, int64_t at, in
             }
     } else if (stride_n == 1 && count == RK_NR) {
         for (; done < kc; done++)
-            for (int g = 0; g < RK_GROUPS; g++)
-                rk_rstore(dst + done * RK_NR + g * RK_RL, rk_rload_any(src, dtype, at + done * stride_k + g * RK_RL));
+            for (int v = 0; v < RK_NV; v++)
+                rk_vstore(dst + done * RK_NR + v * RK_VL, rk_vload_any(src, dtype, at + done * stride_k + v * RK_VL));
     }
     for (int64_t n = 0; n < RK_NR; n++)
         for (int64_t k = done; k < kc; k++)
@@ -55,7 +55,7 @@ RK_INLINE void pack_panel(float *dst, const void *src, int dtype, int64_t at, in
 RK_INLINE void pack_row(float *dst, const void *src, int dtype, int64_t at, int64_t kc, int64_t stride_k) {
     int64_t k = 0;
     if (stride_k == 1)
-        for (; k + RK_RL <= kc; k += RK_RL) rk_rstore(dst + k, rk_rload_any(src, dtype, at + k));
+        for (; k + RK_VL <= kc; k += RK_VL) rk_vstore(dst + k, rk_vload_any(src, dtype, at + k));
     for (; k < kc; k++) dst[k] = rk_load(src, dtype, at + k * stride_k);
 }
 
@@ -94,6 +94,7 @@ RK_INLINE void tile(const int rows, const int wide, const float *a, const float 
         for (int v = 0; v < wide * RK_NV; v++) p[m][v] = rk_vset(0.0f);
     for (int64_t k = 0; k < kc; k++) {
         rk_vec w[2 * RK_NV];
+        __builtin_prefetch(a + rows * (RK_SEGMENT + k), 0, 3); /* the rows of the next tile, a little at each step */
 #pragma GCC unroll 8
         for (int v = 0; v < wide * RK_NV; v++)
             w[v] = rk_vload(b + (v / RK_NV) * (RK_SEGMENT * RK_NR) + k * RK_NR + v % RK_NV * RK_VL);

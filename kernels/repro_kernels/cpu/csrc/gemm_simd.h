@@ -3,7 +3,7 @@
  * rk_vec, RK_VL lanes: the tile of RK_MR x RK_NV partial sums that stays in registers. RK_WIDE(rows) is the number of
  * column panels that a tile of few rows covers at once: a step of a chain of FMAs takes 4 cycles and two can start in
  * each, so about 8 chains keep the units busy.
- * rk_row, RK_RL lanes: loads, upcasts and transposes of rows. With AVX-512 too these have 8 lanes: two units shuffle
+ * rk_row, RK_RL lanes: transposes of rows. With AVX-512 too these have 8 lanes: two units shuffle
  * 256 bits, one 512. */
 #ifndef RK_GEMM_SIMD_H
 #define RK_GEMM_SIMD_H
@@ -21,6 +21,10 @@ RK_INLINE rk_vec rk_vload(const float *p) { return _mm512_loadu_ps(p); }
 RK_INLINE void rk_vstore(float *p, rk_vec v) { _mm512_storeu_ps(p, v); }
 RK_INLINE rk_vec rk_vset(float f) { return _mm512_set1_ps(f); }
 RK_INLINE rk_vec rk_vfma(rk_vec a, rk_vec b, rk_vec c) { return _mm512_fmadd_ps(a, b, c); }
+RK_INLINE rk_vec rk_vload_bf16(const uint16_t *p) {
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)p)), 16));
+}
+RK_INLINE rk_vec rk_vload_f16(const uint16_t *p) { return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)p)); }
 
 #elif defined(__AVX2__)
 
@@ -33,6 +37,10 @@ RK_INLINE rk_vec rk_vload(const float *p) { return _mm256_loadu_ps(p); }
 RK_INLINE void rk_vstore(float *p, rk_vec v) { _mm256_storeu_ps(p, v); }
 RK_INLINE rk_vec rk_vset(float f) { return _mm256_set1_ps(f); }
 RK_INLINE rk_vec rk_vfma(rk_vec a, rk_vec b, rk_vec c) { return _mm256_fmadd_ps(a, b, c); }
+RK_INLINE rk_vec rk_vload_bf16(const uint16_t *p) {
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)p)), 16));
+}
+RK_INLINE rk_vec rk_vload_f16(const uint16_t *p) { return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)p)); }
 
 #endif
 
@@ -40,14 +48,7 @@ RK_INLINE rk_vec rk_vfma(rk_vec a, rk_vec b, rk_vec c) { return _mm256_fmadd_ps(
 
 #define RK_RL 8
 typedef __m256 rk_row;
-RK_INLINE rk_row rk_rload(const float *p) { return _mm256_loadu_ps(p); }
 RK_INLINE void rk_rstore(float *p, rk_row v) { _mm256_storeu_ps(p, v); }
-RK_INLINE rk_row rk_rset(float f) { return _mm256_set1_ps(f); }
-RK_INLINE rk_row rk_rfma(rk_row a, rk_row b, rk_row c) { return _mm256_fmadd_ps(a, b, c); }
-RK_INLINE rk_row rk_rload_bf16(const uint16_t *p) {
-    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)p)), 16));
-}
-RK_INLINE rk_row rk_rload_f16(const uint16_t *p) { return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)p)); }
 RK_INLINE rk_row rk_rlow_bf16(rk_row v) { return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_castps_si256(v), 16)); }
 RK_INLINE rk_row rk_rhigh_bf16(rk_row v) {
     return _mm256_castsi256_ps(_mm256_and_si256(_mm256_castps_si256(v), _mm256_set1_epi32((int)0xffff0000u)));
@@ -94,37 +95,38 @@ typedef float rk_row __attribute__((vector_size(16)));
 typedef uint32_t rk_urow __attribute__((vector_size(16)));
 typedef int32_t rk_irow __attribute__((vector_size(16)));
 typedef rk_row rk_vec;
-RK_INLINE rk_row rk_rload(const float *p) {
-    rk_row v;
+RK_INLINE rk_vec rk_vload(const float *p) {
+    rk_vec v;
     memcpy(&v, p, 16);
     return v;
 }
+RK_INLINE void rk_vstore(float *p, rk_vec v) { memcpy(p, &v, 16); }
 RK_INLINE void rk_rstore(float *p, rk_row v) { memcpy(p, &v, 16); }
-RK_INLINE rk_row rk_rset(float f) { return (rk_row){f, f, f, f}; }
+RK_INLINE rk_vec rk_vset(float f) { return (rk_vec){f, f, f, f}; }
 #if defined(__aarch64__)
-RK_INLINE rk_row rk_rfma(rk_row a, rk_row b, rk_row c) {
-    return (rk_row)vfmaq_f32((float32x4_t)c, (float32x4_t)a, (float32x4_t)b);
+RK_INLINE rk_vec rk_vfma(rk_vec a, rk_vec b, rk_vec c) {
+    return (rk_vec)vfmaq_f32((float32x4_t)c, (float32x4_t)a, (float32x4_t)b);
 }
 #else
 typedef uint64_t rk_urow64 __attribute__((vector_size(16)));
 /* The binary64 sum of rk_fmaf_soft (common.h), rounded to odd, on two lanes. */
-RK_INLINE __m128d rk_rfma_odd(__m128d a, __m128d b, __m128d c) {
+RK_INLINE __m128d rk_vfma_odd(__m128d a, __m128d b, __m128d c) {
     __m128d p = a * b, s = p + c, t = s - p, err = (p - (s - t)) + (c - t), zero = _mm_setzero_pd();
     rk_urow64 u = (rk_urow64)s, one = {1, 1};
     rk_urow64 inexact = (rk_urow64)_mm_or_pd(_mm_cmplt_pd(err, zero), _mm_cmpgt_pd(err, zero));
     rk_urow64 away = one - (((rk_urow64)err ^ u) >> 63 << 1);
     return (__m128d)(u + (away & inexact & ((u & one) - one)));
 }
-RK_INLINE rk_row rk_rfma(rk_row a, rk_row b, rk_row c) {
-    __m128d low = rk_rfma_odd(_mm_cvtps_pd(a), _mm_cvtps_pd(b), _mm_cvtps_pd(c));
-    __m128d high = rk_rfma_odd(_mm_cvtps_pd(_mm_movehl_ps(a, a)), _mm_cvtps_pd(_mm_movehl_ps(b, b)),
+RK_INLINE rk_vec rk_vfma(rk_vec a, rk_vec b, rk_vec c) {
+    __m128d low = rk_vfma_odd(_mm_cvtps_pd(a), _mm_cvtps_pd(b), _mm_cvtps_pd(c));
+    __m128d high = rk_vfma_odd(_mm_cvtps_pd(_mm_movehl_ps(a, a)), _mm_cvtps_pd(_mm_movehl_ps(b, b)),
                                _mm_cvtps_pd(_mm_movehl_ps(c, c)));
     return _mm_movelh_ps(_mm_cvtpd_ps(low), _mm_cvtpd_ps(high));
 }
 #endif
-RK_INLINE rk_row rk_rload_bf16(const uint16_t *p) { return (rk_row)((rk_urow){p[0], p[1], p[2], p[3]} << 16); }
-RK_INLINE rk_row rk_rload_f16(const uint16_t *p) {
-    return (rk_row){rk_from_f16(p[0]), rk_from_f16(p[1]), rk_from_f16(p[2]), rk_from_f16(p[3])};
+RK_INLINE rk_vec rk_vload_bf16(const uint16_t *p) { return (rk_vec)((rk_urow){p[0], p[1], p[2], p[3]} << 16); }
+RK_INLINE rk_vec rk_vload_f16(const uint16_t *p) {
+    return (rk_vec){rk_from_f16(p[0]), rk_from_f16(p[1]), rk_from_f16(p[2]), rk_from_f16(p[3])};
 }
 RK_INLINE rk_row rk_rlow_bf16(rk_row v) { return (rk_row)((rk_urow)v << 16); }
 RK_INLINE rk_row rk_rhigh_bf16(rk_row v) { return (rk_row)((rk_urow)v & 0xffff0000u); }
@@ -138,7 +140,7 @@ RK_INLINE rk_row rk_rhigh_f16(rk_row v) { return rk_rlow_f16((rk_row)((rk_urow)v
 RK_INLINE void rk_rcolumns(rk_row *r, const char *p, int64_t stride) {
     const rk_irow lo = {0, 4, 1, 5}, hi = {2, 6, 3, 7}, low = {0, 1, 4, 5}, high = {2, 3, 6, 7};
     rk_row q[4];
-    for (int i = 0; i < 4; i++) q[i] = rk_rload((const float *)(p + i * stride));
+    for (int i = 0; i < 4; i++) q[i] = rk_vload((const float *)(p + i * stride));
     rk_row a = __builtin_shuffle(q[0], q[1], lo), b = __builtin_shuffle(q[0], q[1], hi);
     rk_row c = __builtin_shuffle(q[2], q[3], lo), d = __builtin_shuffle(q[2], q[3], hi);
     r[0] = __builtin_shuffle(a, c, low);
@@ -146,17 +148,14 @@ RK_INLINE void rk_rcolumns(rk_row *r, const char *p, int64_t stride) {
     r[2] = __builtin_shuffle(b, d, low);
     r[3] = __builtin_shuffle(b, d, high);
 }
-RK_INLINE rk_vec rk_vload(const float *p) { return rk_rload(p); }
-RK_INLINE void rk_vstore(float *p, rk_vec v) { rk_rstore(p, v); }
-RK_INLINE rk_vec rk_vset(float f) { return rk_rset(f); }
-RK_INLINE rk_vec rk_vfma(rk_vec a, rk_vec b, rk_vec c) { return rk_rfma(a, b, c); }
 
 #endif
 
 /* The canonical NaN for every NaN. */
 RK_INLINE rk_vec rk_vcanonical(rk_vec v) {
 #if defined(__AVX512F__)
-    return _mm512_mask_mov_ps(v, _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q), _mm512_castsi512_ps(_mm512_set1_epi32(0x7fc00000)));
+    const rk_vec nan = _mm512_castsi512_ps(_mm512_set1_epi32(0x7fc00000));
+    return _mm512_mask_mov_ps(v, _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q), nan);
 #elif defined(__AVX2__)
     const rk_vec nan = _mm256_castsi256_ps(_mm256_set1_epi32(0x7fc00000));
     return _mm256_blendv_ps(v, nan, _mm256_cmp_ps(v, v, _CMP_UNORD_Q));
@@ -170,11 +169,11 @@ RK_INLINE rk_vec rk_vcanonical(rk_vec v) {
 #define RK_NR (RK_VL * RK_NV)
 #define RK_GROUPS (RK_NR / RK_RL)
 
-/* RK_RL elements of dtype RK_* from element i of p. */
-RK_INLINE rk_row rk_rload_any(const void *p, int dtype, int64_t i) {
-    if (dtype == RK_BF16) return rk_rload_bf16((const uint16_t *)p + i);
-    if (dtype == RK_F16) return rk_rload_f16((const uint16_t *)p + i);
-    return rk_rload((const float *)p + i);
+/* RK_VL elements of dtype RK_* from element i of p, upcast. */
+RK_INLINE rk_vec rk_vload_any(const void *p, int dtype, int64_t i) {
+    if (dtype == RK_BF16) return rk_vload_bf16((const uint16_t *)p + i);
+    if (dtype == RK_F16) return rk_vload_f16((const uint16_t *)p + i);
+    return rk_vload((const float *)p + i);
 }
 
 /* A block: 32 or 16 bytes from each of RK_RL rows, RK_STEP(dtype) elements; 16-bit ones travel through the shuffles in
