@@ -84,7 +84,7 @@ typedef struct {
     float *scores, *packed, *q, *out;
 } scratch;
 
-/* Rows of a tile in scratch: longer rows are set off, or all of them would meet in one set of the cache. */
+/* Rows of a tile in scratch: long rows are set off, or all of them would meet in one set of the cache. */
 static inline int64_t row_stride(int64_t n) { return rk_stride(n) + (rk_segments(n) >= RK_CHAINS ? 16 : 0); }
 
 /* y[k][m] = RN_a(e[m][k] / s[m]) for keys 0 .. n. */

@@ -16,6 +16,14 @@ typedef struct {
 
 /* ---- packing ---- */
 
+/* RK_VL elements of x from i on, upcast. */
+RK_INLINE rk_vu upcast(const void *x, int dtype, int64_t i) {
+    if (dtype == RK_F32) return rk_loadu((const float *)x + i);
+    float wide[RK_VL];
+    rk_row_load(wide, element(x, dtype, i), dtype, RK_VL);
+    return rk_loadu(wide);
+}
+
 /* NR keys from j0, upcast, to [d][NR]; keys past `end` are zeros, whose scores nobody reads. */
 RK_INLINE void pack_keys(float *dst, const problem *p, int dtype, int64_t b, int64_t g, int64_t j0, int64_t end) {
     const int64_t count = end - j0 < RK_NR ? end - j0 : RK_NR;
@@ -24,7 +32,7 @@ RK_INLINE void pack_keys(float *dst, const problem *p, int dtype, int64_t b, int
         for (; d + RK_VL <= p->D; d += RK_VL)
             for (int v = 0; v < RK_NV; ++v) {
                 rk_vu r[RK_VL];
-                for (int i = 0; i < RK_VL; ++i) r[i] = (rk_vu)rk_vload_any(key(p, b, g, j0 + v * RK_VL + i), dtype, d);
+                for (int i = 0; i < RK_VL; ++i) r[i] = upcast(key(p, b, g, j0 + v * RK_VL + i), dtype, d);
                 rk_transpose(r);
                 for (int i = 0; i < RK_VL; ++i) rk_storeu(dst + (d + i) * RK_NR + v * RK_VL, r[i]);
             }
