@@ -1,5 +1,7 @@
 """Compiles the C kernels as part of the package build; everything else is in pyproject.toml."""
 
+import os
+import shutil
 import sys
 from pathlib import Path
 
@@ -16,8 +18,16 @@ class BuildKernels(build_ext):
     """Calls :mod:`repro_kernels.cpu.build` instead of compiling a Python extension."""
 
     def build_extension(self, ext: Extension) -> None:
-        """Compile the shared object to where the wheel, or the source tree of an editable install, wants it."""
-        build.build(Path(self.get_ext_fullpath(ext.name)))
+        """Compile the shared object to where the wheel, or the source tree of an editable install, has it.
+
+        One in the source tree that was compiled from the same sources is taken as it is, unless CC is set.
+        """
+        output = Path(self.get_ext_fullpath(ext.name))
+        if os.environ.get("CC") or not build.is_current():
+            build.build(output)
+        elif output.resolve() != build.LIBRARY:
+            output.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(build.LIBRARY, output)
 
     def get_ext_filename(self, fullname: str) -> str:
         """The path under the package root: a plain shared object for ctypes, without Python's ABI tag."""

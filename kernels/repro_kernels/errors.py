@@ -15,7 +15,7 @@ class UnsupportedError(KernelError):
     """The profile does not specify this operation, or not with these arguments.
 
     Args:
-        what: the operation and the argument that is not specified, e.g. ``"conv with padding_mode circular"``.
+        what: the operation and the argument that is not specified, e.g. ``"conv over 4 axes"``.
     """
 
     def __init__(self, what: str) -> None:

@@ -1,4 +1,5 @@
 """The profile's operators on CPUs, in C: one function per instruction set, the same bits from each.
 
-Importing this package loads nothing; :mod:`repro_kernels.cpu.native` loads the shared object at the first call.
+Importing this package loads nothing: :mod:`repro_kernels.cpu.native` loads the shared object at its first
+call.
 """

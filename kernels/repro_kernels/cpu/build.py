@@ -1,10 +1,10 @@
 """Compiles ``csrc/*.c`` into one shared object: ``python -m repro_kernels.cpu.build``.
 
-Every source is compiled once per instruction set of the machine's architecture (``portable.c`` once), with GCC
-and nothing else: no Python.h, no torch headers. The environment's ``CC`` names the compiler. ``CFLAGS`` and
-``LDFLAGS`` are not read, on purpose: the bits belong to the specification, ``-Ofast`` would change them, and
-``-march=native`` would put instructions into the baseline variant that other CPUs lack. Flags inside ``CC`` stand
-before ours, so ours win.
+Every source is compiled once per instruction set of the machine's architecture (``portable.c`` once), with
+GCC and nothing else: no Python.h, no torch headers. The environment's ``CC`` names the compiler. ``CFLAGS``
+and ``LDFLAGS`` are not read, on purpose: the bits belong to the specification, ``-Ofast`` would change them,
+and ``-march=native`` would put instructions into the baseline variant that other CPUs lack. Flags inside
+``CC`` stand before ours, so ours win.
 
 OpenMP calls stay undefined in the shared object: :mod:`repro_kernels.cpu.native` binds them to the libgomp
 that PyTorch already uses.
@@ -59,8 +59,12 @@ VARIANTS: dict[str, dict[str, tuple[str, ...]]] = {
 PORTABLE = "portable.c"
 
 
-def source_hash(folder: Path = SOURCE_DIR) -> str:
-    """SHA-256 (hex) of every source, header and flag that goes into the shared object.
+def source_hash(folder: Path = SOURCE_DIR, architecture: str | None = None) -> str:
+    """SHA-256 (hex) of what goes into a shared object: every source and header, the flags, the architecture.
+
+    Args:
+        folder: where the sources are.
+        architecture: a key of :data:`VARIANTS`; default this machine's.
 
     Raises:
         BuildMismatchError: the package has no sources beside it.
@@ -68,12 +72,18 @@ def source_hash(folder: Path = SOURCE_DIR) -> str:
     files = sorted([*folder.glob("*.c"), *folder.glob("*.h")])
     if not files:
         raise BuildMismatchError("the C sources of repro_kernels are missing: install the package again")
-    digest = hashlib.sha256(repr((FLAGS, sorted(VARIANTS.items()))).encode())
+    architecture = architecture or machine()
+    digest = hashlib.sha256(repr((architecture, FLAGS, sorted(VARIANTS[architecture].items()))).encode())
     for path in files:
         content = path.read_bytes()
         digest.update(f"{path.name} {len(content)}\n".encode())
         digest.update(content)
     return digest.hexdigest()
+
+
+def is_current(library: Path = LIBRARY) -> bool:
+    """Whether the shared object was compiled from these sources: their hash stands in it as text."""
+    return library.is_file() and source_hash().encode() in library.read_bytes()
 
 
 def machine() -> str:
@@ -124,12 +134,13 @@ def build(
         BuildMismatchError: no compiler, or it failed; its output is in the message.
     """
     cc = command or compiler()
-    variants = VARIANTS[architecture or machine()]
+    architecture = architecture or machine()
+    variants = VARIANTS[architecture]
     output.parent.mkdir(parents=True, exist_ok=True)
     with _locked(output.parent), tempfile.TemporaryDirectory(prefix="repro-kernels-") as scratch:
         # A copy: what is hashed is what is compiled, even while somebody edits.
         snapshot = Path(shutil.copytree(SOURCE_DIR, Path(scratch) / "csrc"))
-        digest = source_hash(snapshot)
+        digest = source_hash(snapshot, architecture)
         jobs: list[list[str]] = []
         objects: list[str] = []
         for source in sorted(snapshot.glob("*.c")):

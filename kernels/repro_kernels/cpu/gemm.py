@@ -1,13 +1,13 @@
 """Matrix products and convolutions under the ``fp32`` dot rule, on CPU tensors.
 
 The bit contract (``repro_kernels.spec.dot``): the contracted axis is cut into segments at multiples of 128;
-inside a segment ``p = fma(x_k, w_k, p)``, k ascending, p from +0; then ``acc = RN(acc + p)``, segments ascending,
-acc from +0. The result of one output element depends on its two vectors alone: not on the other rows, the batch,
-the strides, the thread count or the instruction set. 16-bit operands are upcast exactly; a 16-bit result is one
-rounding of the fp32 result; NaN results are the canonical one. An empty contraction is +0.
+inside a segment ``p = fma(x_k, w_k, p)``, k ascending, p from +0; then ``acc = RN(acc + p)``, segments
+ascending, acc from +0. The result of one output element depends on its two vectors alone: not on the other
+rows, the batch, the strides, the thread count or the instruction set. 16-bit operands are upcast exactly; a
+16-bit result is one rounding of the fp32 result; a NaN is the canonical one. An empty contraction is +0.
 
 Operands: float32, bfloat16, float16, in any mix, any strides and offsets, any size down to 0.
-Tests: ``tests/kernels/test_gemm.py``.
+Tests: ``tests/kernels/test_gemm.py``, ``test_gemm_conv.py``.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def matmul(
     m, n, k = left.shape[-2], right.shape[-2], left.shape[-1]
     batch = left.shape[:-2]
     if right.shape[:-2] != batch and right.dim() != 2:
-        batch = torch.broadcast_shapes(batch, right.shape[:-2])
+        batch = torch.broadcast_shapes(batch, right.shape[:-2])  # type: ignore[no-untyped-call]
     out = torch.empty(*batch, m, n, dtype=out_dtype or torch.promote_types(a.dtype, b.dtype))
     if right.dim() == 2 and left.dim() > 2:
         # One right matrix for the whole batch: the rows of one product, which a large tile serves better.
@@ -102,7 +102,9 @@ def addmm(
     alpha: float = 1.0,
     out_dtype: torch.dtype | None = None,
 ) -> torch.Tensor:
-    """``RN_out(RN(RN(beta * bias) + RN(alpha * acc)))``; with beta = 0 bias is not read: ``RN_out(RN(alpha * acc))``.
+    """``RN_out(RN(RN(beta * bias) + RN(alpha * acc)))``.
+
+    With beta = 0 bias is not read: ``RN_out(RN(alpha * acc))``.
 
     Args:
         bias: broadcastable to [M, N].
@@ -175,10 +177,10 @@ def conv(
     groups: int = 1,
     out_dtype: torch.dtype | None = None,
 ) -> torch.Tensor:
-    """Convolution over 1, 2 or 3 axes: ``RN_out(RN(acc + b))``, contracting (channel, kernel axes) in that order.
+    """Convolution over 1, 2 or 3 axes: ``RN_out(RN(acc + b))``.
 
-    Padding takes part in the contraction as +0: one output element is a dot product of C / groups * prod(kernel)
-    terms.
+    The contraction runs over (channel, kernel axes) in that order, C / groups * prod(kernel) terms; padding
+    takes part in it as +0.
 
     Args:
         x: [B, C, *axes], or [C, *axes] without a batch.

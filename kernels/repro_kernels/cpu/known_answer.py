@@ -1,7 +1,7 @@
-"""A known-answer test of the loaded kernels: a miscompiled or fast-math build is refused before its first result.
+"""A known-answer test of the loaded kernels: a miscompiled or fast-math build is refused before it is used.
 
 The inputs come from a fixed integer recurrence; the answer was computed by ``repro_kernels.spec.dot``, and
-``tests/kernels/test_gemm_known_answer.py`` computes it again.
+``tests/kernels/test_known_answer.py`` computes it again.
 """
 
 from __future__ import annotations

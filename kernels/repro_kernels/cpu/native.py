@@ -1,12 +1,13 @@
 """Loads the shared object and chooses the instruction set, once per process. No torch needed.
 
-``native.fn("gemm")`` is the ctypes function ``rk_gemm_avx512`` (or ``_avx2``, ``_base``, ``_neon``); its caller sets
-argtypes and restype. The best instruction set of the CPU is taken; the environment's ``REPRO_KERNELS_ISA`` forces one.
-All give the same bits.
+``native.fn("gemm")`` is the ctypes function ``rk_gemm_avx512`` (or ``_avx2``, ``_base``, ``_neon``); its
+caller sets argtypes and restype. The best instruction set of the CPU is taken; the environment's
+``REPRO_KERNELS_ISA`` forces one. All give the same bits.
 
-There must be one OpenMP runtime in the process: two, each with its own spinning threads, slow small operations
-tenfold. So the shared object is not linked to a libgomp. Before it is loaded, the runtime that is in the process (or
-else the one that PyTorch will bring, or else the system's) is made global. One pool, and ``torch.set_num_threads`` holds.
+There must be one OpenMP runtime in the process: two, each with its own spinning threads, slow small
+operations tenfold. So the shared object is not linked to a libgomp. Before it is loaded, the runtime that is in the
+process (or else the one that PyTorch will bring, or else the system's) is made global. One pool, and
+``torch.set_num_threads`` holds.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ def library() -> ctypes.CDLL:
             f"the compiled kernels cannot be loaded ({error}): {build.REBUILD}"
         ) from error
     if found != build.source_hash():
-        raise BuildMismatchError(f"the compiled kernels are older than their C sources: {build.REBUILD}")
+        raise BuildMismatchError(f"the compiled kernels are not those of the C sources: {build.REBUILD}")
     return loaded
 
 
@@ -68,7 +69,7 @@ def isa() -> str:
     chosen = os.environ.get(ISA_VARIABLE, "") or supported[-1]
     if chosen not in supported:
         raise BuildMismatchError(
-            f"{ISA_VARIABLE}={chosen}: this machine runs {', '.join(supported)}; unset it or name one of these"
+            f"{ISA_VARIABLE}={chosen}: this machine runs {', '.join(supported)}; unset it or name one of them"
         )
     known_answer.check(library(), chosen)
     return chosen
@@ -87,7 +88,7 @@ def fn(name: str) -> Any:
 
 
 def openmp_runtimes() -> list[str]:
-    """Paths of the OpenMP runtimes in this process (libgomp, libomp, libiomp5): one, after the first kernel."""
+    """Paths of the OpenMP runtimes in this process (libgomp, libomp, libiomp5); there must be one."""
     found: dict[str, None] = {}
     for line in _MAPS.read_text().splitlines():
         path = line.split(maxsplit=5)[-1]

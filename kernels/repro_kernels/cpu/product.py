@@ -1,4 +1,4 @@
-"""The call of the C kernel ``rk_gemm``: tensors in, strides and offsets out. What is computed: :mod:`.gemm`."""
+"""The call of the C kernel ``rk_gemm``: tensors become pointers, strides and offsets."""
 
 from __future__ import annotations
 
@@ -52,22 +52,33 @@ def product(
         return
     m, k = a.shape[-2:]
     shape = (out.numel() // (m * b.shape[-2]), m, b.shape[-2], k, k_start % SEGMENT)
-    offsets = (_offsets(a), _offsets(b))
     strides = (*a.stride()[-2:], *b.stride()[-2:])
-    if bias is None:
-        call(shape, a, b, out, None, strides, *offsets, alpha=alpha)
-        return
-    bias = bias.expand(out.shape)
-    call(shape, a, b, out, bias, (*strides, *bias.stride()[-2:]), *offsets, _offsets(bias), alpha, beta)
+    if bias is not None:
+        bias = bias.expand(out.shape)
+        strides = (*strides, *bias.stride()[-2:])
+    call(
+        shape,
+        a,
+        b,
+        out,
+        bias,
+        strides,
+        a_offsets=_offsets(a),
+        b_offsets=_offsets(b),
+        bias_offsets=None if bias is None else _offsets(bias),
+        alpha=alpha,
+        beta=beta,
+    )
 
 
-def call(
+def call(  # noqa: PLR0917 - four tensors in the order of the C call
     shape: tuple[int, int, int, int, int],
     a: torch.Tensor,
     b: torch.Tensor,
     out: torch.Tensor,
     bias: torch.Tensor | None,
     strides: tuple[int, ...],
+    *,
     a_offsets: bytes | None = None,
     b_offsets: bytes | None = None,
     bias_offsets: bytes | None = None,
