@@ -4,8 +4,8 @@
 
 For every pattern whose fast binary64 approximation lies within 2^-BITS (default 36) of a rounding boundary,
 the result is compared with the 320-bit integer path; for every other pattern the result is the rounding of
-that approximation, right if its error is below 2^-BITS, while the measured error is below 2^-48. Prints for
-each function the arguments whose value lies nearest to a midpoint (log2 of the relative distance, by MPFR) and
+that approximation, right if its error is below 2^-BITS, while the measured error is below 2^-48. Prints
+for each function the arguments nearest to a midpoint (log2 of the relative distance, by MPFR) and
 exits with 1 if any result differs. One function takes about a minute of one core.
 """
 
