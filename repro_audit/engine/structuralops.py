@@ -70,9 +70,7 @@ def cast(mode: Any, func: Any, args: Any, kwargs: Any) -> Any:
     source = args[0]
     if source.dtype in FLOATS:
         kind = _target(args, kwargs)
-        if kind is not None and not kind.is_floating_point and kind is not torch.bool:
-            if kind.is_complex:
-                raise mode.refuse(f"operator {func} to {kind}", "compute in float32")
+        if kind is not None and not (kind.is_floating_point or kind.is_complex or kind is torch.bool):
             return reduce.to_integer(source, kind)
     return checked(mode, func, func(*args, **kwargs))
 

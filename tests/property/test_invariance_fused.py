@@ -1,0 +1,57 @@
+"""Fused = unfused, for every family whose attention the engine takes over, and stored types under any activation type."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from repro_audit import engine
+from repro_audit.engine import Request, fused
+from tests.helpers.engine_runs import difference, settings, tiny
+
+REQUESTS = (Request(5, tuple((5 * i) % 250 + 3 for i in range(37))), Request(7, (9, 8, 7)))
+TYPES = [(torch.float32, "fp32"), (torch.bfloat16, "fp32"), (torch.bfloat16, "bf16"), (torch.float16, "bf16")]
+
+
+@pytest.mark.parametrize("family", sorted(fused.FAMILIES))
+def test_families(family: str) -> None:
+    model = tiny(family, torch.bfloat16)
+    assert fused.fuses_attention(model.module)
+    eager = engine.record(model, REQUESTS, settings(), fuse=False)
+    packed = engine.record(model, REQUESTS, settings(), fuse=True)
+    assert difference(eager, packed) is None
+    assert any(operator.kernel == "attention.attention" for operator in packed.operators)
+    assert not any(operator.kernel == "attention.attention" for operator in eager.operators)
+    assert {module.covered for module in packed.modules if module.kind == "attentions"} == {2}
+
+
+@pytest.mark.parametrize(("stored", "activations"), TYPES)
+@pytest.mark.parametrize("family", ["llama", "qwen3", "gemma"])
+def test_types(family: str, stored: torch.dtype, activations: str) -> None:
+    model = tiny(family, stored)
+    eager = engine.record(model, REQUESTS, settings(activations=activations), fuse=False)
+    packed = engine.record(model, REQUESTS, settings(activations=activations), fuse=True)
+    assert difference(eager, packed) is None
+    header = packed.sequences[0].rows[0].header.dtype
+    assert header == {"fp32": "float32", "bf16": "bfloat16"}[activations]
+
+
+@pytest.mark.parametrize("family", ["gemma2", "gpt2", "gpt_neox"])
+def test_families_without_fused_attention_batch_alike(family: str) -> None:
+    model = tiny(family)
+    together = engine.record(model, REQUESTS, settings())
+    assert not fused.fuses_attention(model.module)
+    apart = [engine.record(model, [request], settings(prefill_chunk=4)) for request in REQUESTS]
+    for index, one in enumerate(apart):
+        together_one = engine.record(model, [REQUESTS[index]], settings())
+        assert difference(one, together_one) is None
+        assert one.sequences[0].generated == together.sequences[index].generated
+
+
+def test_scaled_rope_families_and_a_norm_that_is_not_the_text() -> None:
+    norm = type("ScaledRMSNorm", (torch.nn.Module,), {"forward": lambda self, hidden_states: hidden_states * 2})
+    assert not fused.reads(norm.forward, fused.RMS_NORM)
+    from transformers.models.llama.modeling_llama import LlamaRMSNorm, eager_attention_forward
+
+    assert fused.reads(LlamaRMSNorm.forward, fused.RMS_NORM)
+    assert fused.reads(eager_attention_forward, fused.ATTENTION)
