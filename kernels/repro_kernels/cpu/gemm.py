@@ -90,7 +90,7 @@ def matmul(
         if n == 1:  # Lanes are columns: a matrix times a vector is computed as the vector times the matrix.
             left, right, out = right, left, out.view(*batch, n, m)
         product(left, right, None, out, k_start=k_start)
-    return out.view(*batch, *((m,) if a.dim() > 1 else ()), *((n,) if b.dim() > 1 else ()))
+    return out.view((*batch, *((m,) if a.dim() > 1 else ()), *((n,) if b.dim() > 1 else ())))
 
 
 def addmm(

@@ -5,8 +5,8 @@ caller sets argtypes and restype. The best instruction set of the CPU is taken; 
 ``REPRO_KERNELS_ISA`` forces one. All give the same bits.
 
 There must be one OpenMP runtime in the process: two, each with its own spinning threads, slow small
-operations tenfold. So the shared object is not linked to a libgomp. Before it is loaded, the runtime that is in the
-process (or else the one that PyTorch will bring, or else the system's) is made global. One pool, and
+operations tenfold. So the shared object is not linked to a libgomp. Before it is loaded, the runtime that is
+in the process (or else the one that PyTorch will bring, or else the system's) is made global. One pool, and
 ``torch.set_num_threads`` holds.
 """
 
