@@ -1,4 +1,6 @@
-"""The engine's attention: one kernel over the position cache, for a step that carries rows of several sequences."""
+"""The engine's attention: one kernel over the position cache, for a step that carries rows of several
+sequences.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ class StepAttention:
         take: called with that index and the query, if there is one.
     """
 
-    def __init__(self, mode: ProfileMode, queries: dict[int, int], take: Any, windows: dict[int, int]) -> None:
+    def __init__(
+        self, mode: ProfileMode, queries: dict[int, int], take: Any, windows: dict[int, int]
+    ) -> None:
         self.mode = mode
         self.queries = queries
         self.take = take
@@ -46,6 +50,7 @@ class StepAttention:
         key: torch.Tensor,
         value: torch.Tensor,
         attention_mask: torch.Tensor | None,
+        *,
         scaling: float,
         dropout: float = 0.0,
         **kwargs: Any,
@@ -57,9 +62,11 @@ class StepAttention:
         """
         cache = self.cache
         if cache is None or attention_mask is not None or dropout:
-            raise InconclusiveError("attention was called with a mask or dropout that the engine did not make")
-        with torch._C._DisableTorchDispatch():  # type: ignore[attr-defined]
-            layer = module.layer_idx
+            raise InconclusiveError(
+                "attention was called with a mask or dropout that the engine did not make"
+            )
+        with torch._C._DisableTorchDispatch():
+            layer: int = module.layer_idx  # type: ignore[assignment]
             if (index := self.queries.get(id(module))) is not None:
                 self.take(index, query)
             self.count.calls += 1
@@ -68,7 +75,9 @@ class StepAttention:
                 return self._attend(cache, layer, query, scaling), None
             except KernelError as error:
                 name = self.mode.names.get(id(module), "attention")
-                raise InconclusiveError(f"{error} in {name}", hint="profile fp32 cannot audit this run") from error
+                raise InconclusiveError(
+                    f"{error} in {name}", hint="profile fp32 cannot audit this run"
+                ) from error
 
     def _attend(self, cache: PositionCache, layer: int, query: torch.Tensor, scaling: float) -> torch.Tensor:
         keys, values = cache.keys[layer], cache.values[layer]
@@ -106,7 +115,9 @@ class StepAttention:
         return parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
 
     def _step(self, cache: PositionCache) -> tuple[list[torch.Tensor], torch.Tensor | None]:
-        """Query positions per call, made once per step; lengths when every sequence of adjacent slots has one row."""
+        """Query positions per call, made once per step; lengths when every sequence of adjacent slots has one
+        row.
+        """
         spans = cache.spans
         if self._positions is not None and self._positions[0] is spans:
             return self._positions[1], self._positions[2]
@@ -129,4 +140,4 @@ def registered(attend: StepAttention) -> Iterator[None]:
     try:
         yield
     finally:
-        del ALL_ATTENTION_FUNCTIONS[IMPLEMENTATION]
+        del ALL_ATTENTION_FUNCTIONS[IMPLEMENTATION]  # type: ignore[no-untyped-call]

@@ -1,8 +1,9 @@
-"""Derived buffers: what a model computes once and does not store (RoPE frequencies), computed again under the profile.
+"""Derived buffers: what a model computes once and does not store (RoPE frequencies), computed again under the
+profile.
 
-The values that loading left behind come from PyTorch's own pow and cos. They are replaced for the length of a run:
-transformers' ``_init_weights`` fills a module's non-persistent buffers, and here it runs under the dispatch mode. A
-floating buffer that it does not fill cannot be audited and is refused by name.
+The values that loading left behind come from PyTorch's own pow and cos. They are replaced for the length of a
+run: transformers' ``_init_weights`` fills a module's non-persistent buffers, and here it runs under the
+dispatch mode. A floating buffer that it does not fill cannot be audited and is refused by name.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ from repro_audit.trace.record import TensorDigest
 
 @contextmanager
 def derived_buffers(module: nn.Module, mode: ProfileMode) -> Iterator[tuple[TensorDigest, ...]]:
-    """Replace every floating non-persistent buffer by the profile's value; yields digests of all non-persistent ones.
+    """Replace every floating non-persistent buffer by the profile's value; yields digests of all non-
+    persistent ones.
 
     Raises:
         InconclusiveError: a floating buffer that no ``_init_weights`` fills, by name.
@@ -31,8 +33,10 @@ def derived_buffers(module: nn.Module, mode: ProfileMode) -> Iterator[tuple[Tens
     found: dict[str, TensorDigest] = {}
     try:
         for path, child in module.named_modules():
-            names = [name for name in child._non_persistent_buffers_set if child._buffers.get(name) is not None]
-            floating = [name for name in names if child._buffers[name].is_floating_point()]  # type: ignore[union-attr]
+            names = [
+                name for name in child._non_persistent_buffers_set if child._buffers.get(name) is not None
+            ]
+            floating = [name for name in names if child._buffers[name].is_floating_point()]
             for name in floating:
                 old = child._buffers[name]
                 assert old is not None
@@ -45,7 +49,9 @@ def derived_buffers(module: nn.Module, mode: ProfileMode) -> Iterator[tuple[Tens
                 value = child._buffers[name]
                 assert value is not None
                 kind = str(value.dtype).removeprefix("torch.")
-                found[full] = TensorDigest(full, kind, tuple(value.shape), tensor_digest(numpy_bits(value), kind))
+                found[full] = TensorDigest(
+                    full, kind, tuple(value.shape), tensor_digest(numpy_bits(value), kind)
+                )
         yield tuple(found[name] for name in sorted(found))
     finally:
         for buffers, name, old in reversed(undo):
@@ -66,7 +72,8 @@ def _recompute(initialise: Any, path: str, child: nn.Module, names: list[str], m
     if initialise is not None:
         stand_ins: list[tuple[dict[str, Any], str, torch.Tensor]] = []
         try:
-            for entries in (child._parameters, child._buffers):
+            tables: tuple[dict[str, Any], dict[str, Any]] = (child._parameters, child._buffers)
+            for entries in tables:
                 for name, tensor in list(entries.items()):
                     if tensor is not None and name not in names:
                         # Flagged as initialised: transformers leaves it alone.
@@ -83,6 +90,6 @@ def _recompute(initialise: Any, path: str, child: nn.Module, names: list[str], m
         buffer = child._buffers[name]
         if buffer is None or bool(buffer.isnan().any()):
             raise InconclusiveError(
-                f"buffer {path + '.' if path else ''}{name} is not stored and cannot be recomputed under the profile",
+                f"buffer {path + '.' if path else ''}{name} is not stored, and nothing recomputes it",
                 hint="register it as persistent, so that its values are part of the model",
             )

@@ -1,8 +1,8 @@
 """The engine's own key-value cache: key index = position, one slot per sequence, nothing evicted.
 
-Since the index of a key is its position from the sequence's first token, the segments floor(position / 128) of
-numerics.md need no bookkeeping. A sliding window is a mask over the full cache. Rows are hashed when they are
-written and again at the end: what was read is then what was recorded.
+Since the index of a key is its position from the sequence's first token, the segments floor(position / 128)
+of numerics.md need no bookkeeping. A sliding window is a mask over the full cache. Rows are hashed when they
+are written and again at the end: what was read is then what was recorded.
 """
 
 from __future__ import annotations
@@ -32,7 +32,9 @@ class PositionCache(Cache):
         written: called for every write, to record it.
     """
 
-    def __init__(self, slots: int, capacity: int, layers: int, *, packed: bool, written: Written | None) -> None:
+    def __init__(
+        self, slots: int, capacity: int, layers: int, *, packed: bool, written: Written | None
+    ) -> None:
         self.layers: list[Any] = []
         self.slots = slots
         self.capacity = capacity
@@ -53,7 +55,7 @@ class PositionCache(Cache):
         self, key_states: torch.Tensor, value_states: torch.Tensor, layer_idx: int, *args: Any, **kwargs: Any
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Write the step's rows [1, kv heads, rows, head size]; see ``packed`` for what comes back."""
-        with torch._C._DisableTorchDispatch():  # type: ignore[attr-defined]
+        with torch._C._DisableTorchDispatch():
             keys, values = self._layer(layer_idx, key_states, value_states)
             if self._written is not None:
                 self._written(layer_idx, key_states[0].transpose(0, 1), value_states[0].transpose(0, 1))
@@ -70,7 +72,9 @@ class PositionCache(Cache):
         """What the cache holds of one sequence: key and value views [length, kv heads, head size]."""
         keys, values = self.keys[layer], self.values[layer]
         if keys is None or values is None:
-            raise InconclusiveError(f"layer {layer} wrote nothing to the cache", hint="report the model's class")
+            raise InconclusiveError(
+                f"layer {layer} wrote nothing to the cache", hint="report the model's class"
+            )
         slot = self.slot_of[sequence]
         return keys[slot, :, :length].transpose(0, 1), values[slot, :, :length].transpose(0, 1)
 

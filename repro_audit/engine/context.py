@@ -1,8 +1,10 @@
 """The one context manager that changes global state, all of it undone in ``finally``.
 
 Nothing here decides a bit by itself: kernels set their own floating-point environment, and the operator table
-leaves no operator to a library. It takes away what a caller may have switched on around us: autocast, TF32 and
-reduced-precision switches, another default dtype, flush-to-zero on any thread of the pool, gradients.
+leaves no operator to a library. It takes away what a caller may have switched on around us: autocast, another
+default dtype, flush-to-zero on any thread of the pool, gradients, opaque fast paths. The TF32 and matmul-
+precision switches are left alone: no product of PyTorch's own runs, and reading them raises once a caller has
+mixed their two interfaces.
 """
 
 from __future__ import annotations
@@ -48,17 +50,10 @@ def audited() -> Iterator[None]:
         # transformers would otherwise fetch and swap in kernels from the hub.
         _environment(stack, "USE_HUB_KERNELS", "NO")
         _setting(stack, torch.get_default_dtype, torch.set_default_dtype, torch.float32)
-        _setting(
-            stack, torch.get_float32_matmul_precision, torch.set_float32_matmul_precision, "highest"
-        )
         for device in ("cpu", "cuda"):
-            _setting(
-                stack,
-                lambda device=device: torch.is_autocast_enabled(device),
-                lambda on, device=device: torch.set_autocast_enabled(device, on),
-                False,
-            )
-        # Serial index_put, so that of duplicate indices the last one wins; empty tensors are zero-filled by us.
+            stack.callback(torch.set_autocast_enabled, device, torch.is_autocast_enabled(device))
+            torch.set_autocast_enabled(device, False)
+        # Serial index_put, so that of duplicate indices the last one wins; we zero-fill empty tensors.
         warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
         stack.callback(
             torch.use_deterministic_algorithms,
@@ -67,8 +62,10 @@ def audited() -> Iterator[None]:
         )
         _attribute(stack, torch.utils.deterministic, "fill_uninitialized_memory", False)
         torch.use_deterministic_algorithms(True)
-        # One opaque operator for a whole attention or encoder layer: take the path through ordinary operators.
-        _setting(stack, torch.backends.mha.get_fastpath_enabled, torch.backends.mha.set_fastpath_enabled, False)
+        # Not one opaque operator for a whole encoder layer: the path through ordinary operators.
+        _setting(
+            stack, torch.backends.mha.get_fastpath_enabled, torch.backends.mha.set_fastpath_enabled, False
+        )
         stack.enter_context(default_fpenv())
         stack.enter_context(torch.inference_mode())
         yield

@@ -29,7 +29,9 @@ def kind_of(path: str, module: nn.Module, attentions: frozenset[str], mlps: froz
     return "" if any(True for _ in module.children()) else "other"
 
 
-def modules_covered(module: nn.Module, layout: Layout | None, executed: frozenset[str]) -> tuple[ModuleCount, ...]:
+def modules_covered(
+    module: nn.Module, layout: Layout | None, executed: frozenset[str]
+) -> tuple[ModuleCount, ...]:
     """Counts per kind, in the order of :data:`KINDS`, kinds that the model lacks left out.
 
     A run that finished had every operator in the table, so a module that ran is covered.

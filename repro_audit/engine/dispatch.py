@@ -41,7 +41,7 @@ class Findings:
     constants: set[tuple[str, tuple[int, ...], str]] = field(default_factory=set)
 
 
-class ProfileMode(TorchDispatchMode):
+class ProfileMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Run operators under profile ``fp32``.
 
     Args:
@@ -50,7 +50,7 @@ class ProfileMode(TorchDispatchMode):
     """
 
     def __init__(self, table: dict[Any, Row], names: dict[int, str]) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.table = table
         self.names = names
         self.cells: dict[Any, Cell] = {}

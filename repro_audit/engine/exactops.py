@@ -1,8 +1,8 @@
 """Operators whose PyTorch CPU kernel gives the specified bits, and what keeps it so.
 
-Evidence for each is ``tests/unit/engine/test_exact.py``, which compares them with the spec on inputs that hurt.
-A 16-bit tensor with a scalar is computed in float32 and rounded once (numerics.md: a 16-bit operator is RN16 of
-the fp32 operator); PyTorch may round the scalar to 16 bits first.
+Evidence for each is ``tests/unit/engine/test_exact.py``, which compares them with the spec on inputs that
+hurt. A 16-bit tensor with a scalar is computed in float32 and rounded once (numerics.md: a 16-bit operator is
+RN16 of the fp32 operator); PyTorch may round the scalar to 16 bits first.
 """
 
 from __future__ import annotations
@@ -33,7 +33,9 @@ def checked(mode: Any, func: Any, result: Any) -> Any:
     """
     if result.dtype in _OUTSIDE:
         name = str(result.dtype).removeprefix("torch.")
-        raise mode.refuse(f"operator {func} gives {name}, which profile fp32 does not define", "compute in float32")
+        raise mode.refuse(
+            f"operator {func} gives {name}, which profile fp32 does not define", "compute in float32"
+        )
     return result
 
 
@@ -56,18 +58,16 @@ def arithmetic(mode: Any, func: Any, args: Any, kwargs: Any) -> Any:
 def add_like(mode: Any, func: Any, args: Any, kwargs: Any) -> Any:
     """add, sub, rsub: with alpha other than 1, RN(x + RN(alpha * y)), each step in its result type."""
     alpha = kwargs.get("alpha", args[2] if len(args) > 2 else 1)
-    if alpha != 1:
-        first, second = args[0], args[1]
-        scale, scaled = (first, second) if "rsub" in func._schema.name else (second, first)
-        if is_float(scale) or is_float(scaled) or type(alpha) is float:
-            product = mode.call("mul.Tensor", scale, alpha) if isinstance(scale, _Tensor) else scale * alpha
-            return mode.call("sub.Tensor", product, scaled) if scale is first else _join(mode, func, scaled, product)
+    if alpha == 1:
+        return arithmetic(mode, func, args[:2], {})
+    if not any(is_float(value) or type(value) is float for value in (*args[:2], alpha)):
         return plain(mode, func, args, kwargs)
-    return arithmetic(mode, func, args[:2], {})
-
-
-def _join(mode: Any, func: Any, first: Any, product: Any) -> Any:
-    return mode.call("sub.Tensor" if "sub" in func._schema.name else "add.Tensor", first, product)
+    name = func._schema.name.removeprefix("aten::")
+    first, second = args[1::-1] if name == "rsub" else args[:2]
+    product = mode.call("mul.Tensor", second, alpha) if isinstance(second, _Tensor) else second * alpha
+    if not isinstance(first, _Tensor):
+        return mode.call("rsub.Scalar", product, first)
+    return mode.call("add.Tensor" if name == "add" else "sub.Tensor", first, product)
 
 
 def divide(mode: Any, func: Any, args: Any, kwargs: Any) -> Any:

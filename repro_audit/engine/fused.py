@@ -1,8 +1,8 @@
 """Fused kernels under the operator table, for modules whose code is, word for word, what the kernel computes.
 
-A fused kernel gives the bits of the operators it stands for; it is chosen by the text of the module's code, so a
-version of transformers that writes another sequence is not fused but runs operator by operator. Same bits either
-way (tests/property/test_invariance_fused.py).
+A fused kernel gives the bits of the operators it stands for; it is chosen by the text of the module's code,
+so a version of transformers that writes another sequence is not fused but runs operator by operator. Same
+bits either way (tests/property/test_invariance_fused.py).
 """
 
 from __future__ import annotations
@@ -24,9 +24,22 @@ from torch import nn
 from repro_audit.engine.dispatch import ProfileMode
 from repro_audit.engine.storedparam import StoredParameter, stored_of
 
-#: Model types whose attention goes through the engine's own kernel, each of them tested against the eager path.
+#: Model types whose attention goes through the engine's own kernel, each of them tested against the eager
+#: path.
 FAMILIES = frozenset(
-    {"llama", "mistral", "qwen2", "qwen3", "smollm3", "phi3", "gemma", "granite", "olmo2", "starcoder2", "mixtral"}
+    {
+        "llama",
+        "mistral",
+        "qwen2",
+        "qwen3",
+        "smollm3",
+        "phi3",
+        "gemma",
+        "granite",
+        "olmo2",
+        "starcoder2",
+        "mixtral",
+    }
 )
 
 ATTENTION = """
@@ -119,7 +132,7 @@ def reads(function: object, text: str) -> bool:
 
 
 def fuses_attention(module: nn.Module) -> bool:
-    """Whether the model's attention may run as one kernel: a named family, with the standard eager function."""
+    """Whether attention may run as one kernel: a named family with the standard eager function."""
     config = getattr(module, "config", None)
     file = sys.modules[type(module).__module__]
     return getattr(config, "model_type", None) in FAMILIES and reads(
@@ -140,13 +153,17 @@ def fused_modules(module: nn.Module, mode: ProfileMode) -> Iterator[None]:
             files.add(sys.modules[type(child).__module__])
         for file in files:
             original = getattr(file, "apply_rotary_pos_emb", None)
-            if reads(original, ROTARY) and reads(getattr(file, "rotate_half", None), ROTATE_HALF):
+            if (
+                original is not None
+                and reads(original, ROTARY)
+                and reads(getattr(file, "rotate_half", None), ROTATE_HALF)
+            ):
                 stack.callback(setattr, file, "apply_rotary_pos_emb", original)
                 file.apply_rotary_pos_emb = _rotary(mode, original)  # type: ignore[attr-defined]
         yield
 
 
-def _fused_forward(module: nn.Module, mode: ProfileMode) -> Callable[..., Any] | None:
+def _fused_forward(module: Any, mode: ProfileMode) -> Callable[..., Any] | None:
     kind = type(module)
     if kind is nn.Linear:
         return _linear(module, mode)
@@ -159,20 +176,26 @@ def _fused_forward(module: nn.Module, mode: ProfileMode) -> Callable[..., Any] |
     return None
 
 
-def _linear(module: nn.Linear, mode: ProfileMode) -> Callable[..., Any]:
+def _linear(module: Any, mode: ProfileMode) -> Callable[..., Any]:
     weight = stored_of(module.weight)
     bias = None if module.bias is None else stored_of(module.bias)
-    off, count, linear = torch._C._DisableTorchDispatch, mode.counter(torch.ops.aten.linear.default), gemm.linear
+    off, count, linear = (
+        torch._C._DisableTorchDispatch,
+        mode.counter(torch.ops.aten.linear.default),
+        gemm.linear,
+    )
 
-    def forward(x: torch.Tensor) -> torch.Tensor:
+    def forward(input: torch.Tensor) -> torch.Tensor:
+        if type(input) is not torch.Tensor:
+            return nn.Linear.forward(module, input)
         with off():
             count.calls += 1
-            return linear(x, weight, bias, out_dtype=x.dtype)
+            return linear(input, weight, bias, out_dtype=input.dtype)
 
     return forward
 
 
-def _rms_norm(module: nn.Module, mode: ProfileMode, eps: float, *, one_plus: bool) -> Callable[..., Any]:
+def _rms_norm(module: Any, mode: ProfileMode, eps: float, *, one_plus: bool) -> Callable[..., Any]:
     weight = module.weight
     if type(weight) is StoredParameter:
         weight = weight.materialise()
@@ -182,17 +205,24 @@ def _rms_norm(module: nn.Module, mode: ProfileMode, eps: float, *, one_plus: boo
     if one_plus:
         noted.add(("aten.add.Tensor", "other", (1.0).hex()))
 
-    def forward(x: torch.Tensor) -> torch.Tensor:
+    def norm(x: torch.Tensor) -> torch.Tensor:
+        if type(x) is not torch.Tensor:
+            plain: torch.Tensor = type(module).forward(module, x)
+            return plain
         with off():
-            if not count.calls:
+            if noted:
                 mode.findings.scalars |= noted
+                noted.clear()
             count.calls += 1
             return kernel(x, weight, eps, one_plus=one_plus)
 
-    return forward
+    def forward(hidden_states: torch.Tensor) -> torch.Tensor:
+        return norm(hidden_states)
+
+    return norm if one_plus else forward
 
 
-def _swiglu(module: nn.Module, mode: ProfileMode) -> Callable[..., Any]:
+def _swiglu(module: Any, mode: ProfileMode) -> Callable[..., Any]:
     off, kernel = torch._C._DisableTorchDispatch, fused.swiglu
     count = mode.fused("repro_kernels.swiglu", "fused.swiglu")
 

@@ -1,8 +1,9 @@
 """Generation and teacher-forced replay: one loop, in which a replay knows all tokens beforehand.
 
-A sequence of P prompt tokens and N drawn ones feeds P + N - 1 tokens (the last is never fed) and needs the logits of
-positions P-1 .. P+N-2, the token drawn at position p + 1 coming from row p. With no tokens to draw the prompt is scored:
-all P are fed and every row counts. The schedule (batch, chunks, steps) decides speed and memory, never a bit.
+A sequence of P prompt tokens and N drawn ones feeds P + N - 1 tokens (the last is never fed) and needs the
+logits of positions P-1 .. P+N-2, the token drawn at position p + 1 coming from row p. With no tokens to draw
+the prompt is scored: all P are fed and every row counts. The schedule (batch, chunks, steps) decides speed
+and memory, never a bit.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ class Replay:
 
 @dataclass
 class _Sequence:
-    """One sequence in progress: ``index`` in request order, ``known`` tokens to feed, ``fed`` of them done."""
+    """A sequence in progress: ``index`` in request order, ``known`` tokens to feed, ``fed`` of them done."""
 
     index: int
     id: int
@@ -99,7 +100,15 @@ def record(
         _Sequence(index, request.id, request.prompt_ids, list(request.prompt_ids), replayed=False)
         for index, request in enumerate(requests)
     ]
-    return _run(model, sequences, settings, observer or NullObserver(), row_salt, fuse, "generate")
+    return _run(
+        model,
+        sequences,
+        settings,
+        observer=observer or NullObserver(),
+        salt=row_salt,
+        fuse=fuse,
+        stage="generate",
+    )
 
 
 def replay(
@@ -113,8 +122,8 @@ def replay(
 ) -> RunRecord:
     """Run recorded sequences again, teacher-forced: one prefill, and what the sampler picks from each row.
 
-    ``generated`` of the result holds the sampler's picks; a recorded token that differs was not drawn from these bits.
-    Arguments and errors as in :func:`record`.
+    ``generated`` of the result holds the sampler's picks; a recorded token that differs was not drawn from
+    these bits. Arguments and errors as in :func:`record`.
     """
     if model.kind == "python":
         return score_module(
@@ -126,13 +135,22 @@ def replay(
         )
         for index, item in enumerate(sequences)
     ]
-    return _run(model, started, settings, observer or NullObserver(), row_salt, fuse, "replay")
+    return _run(
+        model,
+        started,
+        settings,
+        observer=observer or NullObserver(),
+        salt=row_salt,
+        fuse=fuse,
+        stage="replay",
+    )
 
 
 def _run(
     model: LoadedModel,
     sequences: list[_Sequence],
     settings: RunSettings,
+    *,
     observer: Observer,
     salt: bytes | None,
     fuse: bool,
@@ -145,7 +163,9 @@ def _run(
     with session(model, settings, fuse=fuse) as opened:
         recorder = Recorder(opened.plan.points, len(sequences), salt, save_values=settings.save_values)
         opened.recorder = recorder
-        total = sum(max(len(item.known), len(item.prompt) + decoding.max_new_tokens - 1) for item in sequences)
+        total = sum(
+            max(len(item.known), len(item.prompt) + decoding.max_new_tokens - 1) for item in sequences
+        )
         observer.stage(stage, total)
         size = settings.batch_size if opened.packed else 1
         for begin in range(0, len(sequences), max(size, 1)):
@@ -185,11 +205,13 @@ def _check(model: LoadedModel, sequences: Sequence[_Sequence], decoding: Decodin
         raise UsageError("two sequences have the same id")
     for item in sequences:
         if not item.prompt:
-            raise UsageError(f"the prompt of sequence {item.id} is empty", hint="a prompt has at least one token")
+            raise UsageError(
+                f"the prompt of sequence {item.id} is empty", hint="a prompt has at least one token"
+            )
         length = max(len(item.known), len(item.prompt) + decoding.max_new_tokens)
         if model.context_length is not None and length > model.context_length:
             raise UsageError(
-                f"sequence {item.id} may reach {length} tokens, the model's context holds {model.context_length}",
+                f"sequence {item.id} may reach {length} tokens, the context holds {model.context_length}",
                 hint="shorten the prompt or --max-new-tokens",
             )
         check_length(model.module, length)
@@ -207,7 +229,9 @@ def _run_batch(
         owners: list[_Sequence] = []
         for item in live:
             first = item.first_logit(settings.decoding)
-            count = _share(item, first, settings.prefill_chunk, STEP_ROWS - len(tokens), STEP_LOGITS - len(keep))
+            count = _share(
+                item, first, settings.prefill_chunk, STEP_ROWS - len(tokens), STEP_LOGITS - len(keep)
+            )
             if count <= 0:
                 continue
             begin = len(tokens)
@@ -254,7 +278,8 @@ def _draw(logits: torch.Tensor, owners: list[_Sequence], decoding: Decoding) -> 
             )
         except NonFiniteError as error:
             raise InconclusiveError(
-                f"{error} of sequence {item.id} at position {position - 1}", hint="the model overflows on this input"
+                f"{error} of sequence {item.id} at position {position - 1}",
+                hint="the model overflows on this input",
             ) from error
         item.drawn.append(token)
         more = len(item.drawn) < decoding.max_new_tokens and token not in decoding.stop_token_ids

@@ -1,4 +1,6 @@
-"""Takes points' tensors where they pass: module hooks, and a wrapper around the attention function for queries."""
+"""Takes points' tensors where they pass: module hooks, and a wrapper around the attention function for
+queries.
+"""
 
 from __future__ import annotations
 
@@ -38,9 +40,9 @@ def hooked(module: nn.Module, sites: Sequence[Site], take: Take) -> Iterator[Non
         modelling = {sys.modules[type(module.get_submodule(site.module)).__module__] for site in sites}
         for file in modelling if queries else ():
             if hasattr(file, "eager_attention_forward"):
-                original = file.eager_attention_forward
+                original: Any = file.eager_attention_forward
                 stack.callback(setattr, file, "eager_attention_forward", original)
-                file.eager_attention_forward = watched(original, queries, take)
+                setattr(file, "eager_attention_forward", watched(original, queries, take))  # noqa: B010
         yield
 
 

@@ -1,7 +1,7 @@
 """Where a decoder's points sit: module paths found by structure, not by the model's name.
 
-A decoder, for this purpose, has an input embedding, one list of blocks, an attention in each block, a final norm and
-an output head. What each point is called and in which order they stand is decided here and in
+A decoder, for this purpose, has an input embedding, one list of blocks, an attention in each block, a final
+norm and an output head. What each point is called and in which order they stand is decided here and in
 :mod:`repro_audit.engine.points`; a verifier derives the same table from the same model.
 """
 
@@ -70,7 +70,7 @@ def find_layout(module: nn.Module) -> Layout:
     ]
     if embedding is None or len(candidates) != 1:
         raise InconclusiveError(
-            f"{type(module).__name__} is not built as a decoder: one embedding and one list of blocks with attention",
+            f"{type(module).__name__} is not built as a decoder (an embedding, blocks with attention)",
             hint="audit it as python:module:factory, with its inputs",
         )
     (stack,) = candidates
@@ -98,10 +98,10 @@ def sites(module: nn.Module, layout: Layout, level: str) -> tuple[Site, ...]:
     """Every site of a recording level; the probe puts them in execution order.
 
     ``logits``: the logits. ``layers``: the embedding, and per block the key and value rows of the cache, the
-    attention's output, the MLP's output and the residual; the final norm; the logits. ``ops`` adds norms, linears
-    (the output projection is the attention's output, the down projection the MLP's), queries after rotary (keys
-    after rotary are ``k_cache``), the attention's context, the product that the MLP's last linear takes, and the
-    residual between attention and MLP.
+    attention's output, the MLP's output and the residual; the final norm; the logits. ``ops`` adds norms,
+    linears (the output projection is the attention's output, the down projection the MLP's), queries after
+    rotary (keys after rotary are ``k_cache``), the attention's context, the product that the MLP's last
+    linear takes, and the residual between attention and MLP.
     """
     found = [Site("logits", "", "logits")]
     if level == "logits":

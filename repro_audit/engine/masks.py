@@ -1,9 +1,9 @@
 """Mask provenance: which entries of a score matrix are masked, whatever their score.
 
-numerics.md: in a row with an unmasked key, a masked entry (addend -inf or the type's lowest value) has y = +0 by
-definition and does not enter the softmax's maximum or sum. A score can itself be -inf or lowest, so the value of
-``scores + mask`` does not tell. Tensors that come from a mask therefore carry a tag, a bool tensor of the same
-shape, True where masked, which follows them through views, casts and additions up to the softmax.
+numerics.md: in a row with an unmasked key, a masked entry (addend -inf or the type's lowest value) has y = +0
+by definition and does not enter the softmax's maximum or sum. A score can itself be -inf or lowest, so the
+value of ``scores + mask`` does not tell. Tensors that come from a mask therefore carry a tag, a bool tensor
+of the same shape, True where masked, which follows them through views, casts and additions up to the softmax.
 """
 
 from __future__ import annotations
@@ -56,6 +56,12 @@ def _tags(values: Sequence[Any]) -> list[torch.Tensor]:
     return found
 
 
+def _fits(shape: torch.Size, target: torch.Size) -> bool:
+    """Whether ``shape`` broadcasts to ``target``."""
+    trailing = target[len(target) - len(shape) :] if len(shape) <= len(target) else None
+    return trailing is not None and all(a in (1, b) for a, b in zip(shape, trailing, strict=True))
+
+
 def _union(tags: Sequence[torch.Tensor], shape: torch.Size) -> torch.Tensor:
     masked = tags[0].expand(shape)
     for tag in tags[1:]:
@@ -63,13 +69,15 @@ def _union(tags: Sequence[torch.Tensor], shape: torch.Size) -> torch.Tensor:
     return masked
 
 
-def _by_addition(func: Any, args: Sequence[Any], kwargs: dict[str, Any], result: torch.Tensor) -> torch.Tensor:
+def _by_addition(
+    func: Any, args: Sequence[Any], kwargs: dict[str, Any], result: torch.Tensor
+) -> torch.Tensor:
     return _union(_tags(args), result.shape)
 
 
 def _by_value(func: Any, args: Sequence[Any], kwargs: dict[str, Any], result: torch.Tensor) -> torch.Tensor:
     """What was masked stays masked while it stays far below any score: a mask times 0 masks nothing."""
-    tags = [tag for tag in _tags(args) if torch.broadcast_shapes(tag.shape, result.shape) == result.shape]
+    tags = [tag for tag in _tags(args) if _fits(tag.shape, result.shape)]
     low = result <= torch.finfo(result.dtype).min / 2
     return low & _union(tags, result.shape) if tags else low
 
@@ -92,11 +100,11 @@ def _by_where(func: Any, args: Sequence[Any], kwargs: dict[str, Any], result: to
     condition, chosen, other = args[:3]
     false = torch.zeros((), dtype=torch.bool)
     picks = [tag if (tag := tag_of(side)) is not None else false for side in (chosen, other)]
-    return torch.where(condition, *picks)
+    return torch.where(condition, picks[0], picks[1])
 
 
 def _by_fill(func: Any, args: Sequence[Any], kwargs: dict[str, Any], result: torch.Tensor) -> torch.Tensor:
-    scores, condition, value = args[:3]
+    scores, condition = args[:2]
     old = tag_of(scores)
     new = lowest_entries(result) & condition
     return new if old is None else torch.where(condition, new, old)
@@ -130,6 +138,8 @@ def propagate(rule: str, func: Any, args: Sequence[Any], kwargs: dict[str, Any],
     if not _tags(args) and rule not in ("value", "fill"):
         return
     derived = derive(func, args, kwargs, result)
-    for out, masked in zip(outputs, derived if isinstance(result, (list, tuple)) else (derived,), strict=True):
+    for out, masked in zip(
+        outputs, derived if isinstance(result, (list, tuple)) else (derived,), strict=True
+    ):
         if tag_of(out) is None or out is not args[0]:
             set_tag(out, masked)

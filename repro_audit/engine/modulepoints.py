@@ -1,9 +1,10 @@
 """Points of any ``nn.Module``: its modules' outputs, in execution order, with edges by data flow.
 
-``layers``: children of the root, and what stands in their lists and sequences. ``ops``: every module. Both add what
-the model returns, ``output`` or ``output.<key>``. A module that runs several times has a point each time,
-``name``, ``name#2`` and on. With ``input_ids`` among the inputs a row is one token (domain tok), and an output without
-a position axis is one row of its sequence (domain sample); without, a row is one sample of dim 0.
+``layers``: children of the root, and what stands in their lists and sequences. ``ops``: every module. Both
+add what the model returns, ``output`` or ``output.<key>``. A module that runs several times has a point each
+time, ``name``, ``name#2`` and on. With ``input_ids`` among the inputs a row is one token (domain tok), and an
+output without a position axis is one row of its sequence (domain sample); without, a row is one sample of dim
+0.
 """
 
 from __future__ import annotations
@@ -68,7 +69,13 @@ def outputs(value: Any) -> Iterator[tuple[str, torch.Tensor]]:
     if isinstance(value, torch.Tensor):
         yield "output", value
         return
-    items = value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, (tuple, list)) else ()
+    items = (
+        value.items()
+        if isinstance(value, Mapping)
+        else enumerate(value)
+        if isinstance(value, (tuple, list))
+        else ()
+    )
     for key, item in items:
         for name, tensor in outputs(item):
             yield f"output.{key}{name.removeprefix('output')}", tensor
@@ -154,12 +161,14 @@ def _probe(module: nn.Module, inputs: Mapping[str, torch.Tensor], rows: int, lev
         for name, tensor in outputs(result):
             take(name, tensor)
     if not any(point.name.startswith("output") for point in found):
-        raise InconclusiveError(f"{type(module).__name__} returns no tensor", hint="return a tensor, tuple or dict")
+        raise InconclusiveError(
+            f"{type(module).__name__} returns no tensor", hint="return a tensor, tuple or dict"
+        )
     return ModulePlan(tuple(found), tuple(axes), frozenset(executed))
 
 
 def _probe_inputs(inputs: Mapping[str, torch.Tensor], count: int, device: str) -> dict[str, torch.Tensor]:
-    """Inputs of the same kind without their values: ``count`` tokens of one sequence, or ``count`` samples."""
+    """Inputs of the same kind without their values: ``count`` tokens of a sequence, or ``count`` samples."""
     tokens = inputs.get("input_ids")
     found = {}
     for name, tensor in inputs.items():
@@ -167,7 +176,9 @@ def _probe_inputs(inputs: Mapping[str, torch.Tensor], count: int, device: str) -
         if tokens is not None:
             if shape[:1] == [tokens.shape[0]]:
                 shape[0] = 1
-            shape = [count if axis == 1 and size == tokens.shape[1] else size for axis, size in enumerate(shape)]
+            shape = [
+                count if axis == 1 and size == tokens.shape[1] else size for axis, size in enumerate(shape)
+            ]
         elif shape and shape[0] == next(iter(inputs.values())).shape[0]:
             shape[0] = count
         make = torch.ones if name == "attention_mask" else torch.zeros

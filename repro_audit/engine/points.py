@@ -1,8 +1,9 @@
-"""The point table of a decoder: from its structure, put in execution order by a probe that also finds the edges.
+"""The point table of a decoder: from its structure, put in execution order by a probe that also finds the
+edges.
 
 The probe runs the model once on meta tensors (no values, no memory), with eager attention, so it sees every
-operator; a model that decides on values is probed on the CPU under the profile instead. Table, order, edges and
-weights depend on the model and the recording level alone.
+operator; a model that decides on values is probed on the CPU under the profile instead. Table, order, edges
+and weights depend on the model and the recording level alone.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ from repro_audit.errors import InconclusiveError
 from repro_audit.trace.record import Edge, Point
 from repro_audit.trace.recorder import Span
 
-#: Candidates for the probe's number of tokens: one that is no other size of the model shows the position axis.
+#: Candidates for the probe's number of tokens: one that is no other size of the model shows the position
+#: axis.
 _LENGTHS = (13, 11, 17, 19, 23, 29, 31, 37, 41, 43)
 
 
@@ -74,14 +76,17 @@ def cache_argument(module: nn.Module) -> str:
         if name in names:
             return name
     raise InconclusiveError(
-        f"{type(module).__name__} takes no key-value cache", hint="audit it as python:module:factory, with its inputs"
+        f"{type(module).__name__} takes no key-value cache",
+        hint="audit it as python:module:factory, with its inputs",
     )
 
 
 class _Capture:
     """Collects points in the order they pass, with what each derives from."""
 
-    def __init__(self, candidates: tuple[Site, ...], tracer: Tracer, length: int, windows: dict[int, int]) -> None:
+    def __init__(
+        self, candidates: tuple[Site, ...], tracer: Tracer, length: int, windows: dict[int, int]
+    ) -> None:
         self.candidates = candidates
         self.tracer = tracer
         self.length = length
@@ -169,11 +174,13 @@ def _run_probe(module: nn.Module, layout: Layout, candidates: tuple[Site, ...], 
         for site, edges, weights in zip(capture.found, capture.edges, capture.weights, strict=True)
     )
     if points[-1].name != "logits":
-        raise InconclusiveError(f"{type(module).__name__} gives no logits per position", hint="audit a language model")
+        raise InconclusiveError(
+            f"{type(module).__name__} gives no logits per position", hint="audit a language model"
+        )
     return Plan(points, tuple(capture.found), tuple(capture.axes), frozenset(executed))
 
 
-class RealProbe(ProfileMode):
+class RealProbe(ProfileMode):  # type: ignore[no-untyped-call]
     """The profile's mode, tracing: for models that decide on values."""
 
     def __init__(self, tracer: Tracer, names: dict[int, str]) -> None:
@@ -210,7 +217,9 @@ class _ProbeCache(PositionCache):
 
 @contextmanager
 def declared(module: nn.Module, tracer: Tracer, device: str) -> Iterator[None]:
-    """Parameters and buffers as the probe reads them: meta tensors of one type, or themselves, named to the tracer."""
+    """Parameters and buffers as the probe reads them: meta tensors of one type, or themselves, named to the
+    tracer.
+    """
     undo: list[tuple[dict[str, Any], str, torch.Tensor]] = []
     swapped: dict[int, torch.Tensor] = {}
     with ExitStack() as stack:
@@ -224,7 +233,11 @@ def declared(module: nn.Module, tracer: Tracer, device: str) -> Iterator[None]:
                             continue
                         if id(tensor) not in swapped:
                             kind = torch.float32 if tensor.is_floating_point() else tensor.dtype
-                            fresh = torch.empty_like(tensor, device=device, dtype=kind) if device == "meta" else tensor
+                            fresh = (
+                                torch.empty_like(tensor, device=device, dtype=kind)
+                                if device == "meta"
+                                else tensor
+                            )
                             tracer.declare(fresh, [f"{path}.{name}" if path else name])
                             swapped[id(tensor)] = fresh
                         undo.append((entries, name, tensor))
@@ -253,7 +266,8 @@ def eager(module: nn.Module, implementation: str = "eager") -> Iterator[None]:
 
 def windows(module: nn.Module, layout: Layout) -> dict[int, int]:
     """Block index to the sliding window of its attention, for blocks that have one."""
-    config = module.config.get_text_config()
+    owner: Any = module
+    config = owner.config.get_text_config()
     size = getattr(config, "sliding_window", None)
     if not isinstance(size, int) or getattr(config, "use_sliding_window", True) is False:
         return {}

@@ -41,8 +41,8 @@ def score_module(
 ) -> RunRecord:
     """One forward pass of a module per sequence (with ``input_ids``) or over all samples.
 
-    Padding never reaches the model: with an ``attention_mask``, each sequence runs alone on its real positions, which
-    must be one run of ones; left-padded inputs are re-packed to start at position 0.
+    Padding never reaches the model: with an ``attention_mask``, each sequence runs alone on its real
+    positions, which must be one run of ones; left-padded inputs are re-packed to start at position 0.
 
     Args:
         model: its module in evaluation mode.
@@ -77,7 +77,7 @@ def score_module(
             take = _Rows(plan, recorder, index)
             with take.hooked(module, settings.level), mode:
                 result = module(**{name: _activation(value, settings) for name, value in part.items()})
-            with torch._C._DisableTorchDispatch():  # type: ignore[attr-defined]
+            with torch._C._DisableTorchDispatch():
                 for name, tensor in outputs(result):
                     take(name, tensor)
                 take.finish()
@@ -85,7 +85,8 @@ def score_module(
         return RunRecord(
             points=plan.points,
             sequences=[
-                SequenceRecord(index, _ids(part), (), recorder.rows(index)) for index, part in enumerate(parts)
+                SequenceRecord(index, _ids(part), (), recorder.rows(index))
+                for index, part in enumerate(parts)
             ],
             scalars=mode.scalars(),
             constants=mode.constants(),
@@ -139,7 +140,7 @@ class _Rows:
 
     def _after(self, path: str, passing: Passing) -> Any:
         def hook(module: nn.Module, args: Any, output: Any) -> None:
-            with torch._C._DisableTorchDispatch():  # type: ignore[attr-defined]
+            with torch._C._DisableTorchDispatch():
                 self(passing.name(path), first_tensor(output))
 
         return hook
@@ -156,18 +157,20 @@ def _ids(part: Inputs) -> tuple[int, ...]:
 
 
 def _sequences(inputs: Inputs) -> list[dict[str, torch.Tensor]]:
-    """The inputs of each sequence alone, without its padding; all samples together where there are no tokens."""
+    """The inputs of each sequence alone, without padding; all samples together where there are no tokens."""
     tokens = inputs.get("input_ids")
     if tokens is None:
         return [dict(inputs)]
     if tokens.dim() != 2 or 0 in tokens.shape:
-        raise UsageError(f"input_ids has shape {list(tokens.shape)}, not [sequences, positions], both at least 1")
+        raise UsageError(
+            f"input_ids has shape {list(tokens.shape)}, not [sequences, positions], both at least 1"
+        )
     batch, length = tokens.shape
     mask = inputs.get("attention_mask")
     parts = []
     for index in range(batch):
         begin, end = (0, length) if mask is None else _real(mask, index, tokens)
-        parts.append({name: _slice(value, index, begin, end, batch, length) for name, value in inputs.items()})
+        parts.append({name: _slice(value, index, begin, end, tokens.shape) for name, value in inputs.items()})
     return parts
 
 
@@ -189,7 +192,8 @@ def _real(mask: torch.Tensor, index: int, tokens: torch.Tensor) -> tuple[int, in
     return begin, end
 
 
-def _slice(value: torch.Tensor, index: int, begin: int, end: int, batch: int, length: int) -> torch.Tensor:
+def _slice(value: torch.Tensor, index: int, begin: int, end: int, shape: torch.Size) -> torch.Tensor:
+    batch, length = shape
     if value.dim() == 0 or value.shape[0] != batch:
         return value
     one = value[index : index + 1]

@@ -1,4 +1,6 @@
-"""A model under the profile: global state, parameters, buffers, fused kernels and hooks, set up once for many steps."""
+"""A model under the profile: global state, parameters, buffers, fused kernels and hooks, set up once for many
+steps.
+"""
 
 from __future__ import annotations
 
@@ -144,7 +146,7 @@ class Session:
 
     def _take(self, index: int, tensor: torch.Tensor) -> None:
         if self.recorder is not None:
-            with torch._C._DisableTorchDispatch():  # type: ignore[attr-defined]
+            with torch._C._DisableTorchDispatch():
                 self.recorder.take(index, rows_of(tensor, self.plan.axes[index]), self.spans)
 
     def _written(self, layer: int, key: torch.Tensor, value: torch.Tensor) -> None:
@@ -163,7 +165,11 @@ def _kept_spans(spans: Sequence[Span], keep: Sequence[int]) -> list[Span]:
             span = next(owner)
         position = span.first + row - span.begin
         last = found[-1] if found else None
-        if last is not None and last.sequence == span.sequence and last.first + last.end - last.begin == position:
+        if (
+            last is not None
+            and last.sequence == span.sequence
+            and last.first + last.end - last.begin == position
+        ):
             found[-1] = Span(last.sequence, last.first, last.begin, index + 1)
         else:
             found.append(Span(span.sequence, position, index, index + 1))
@@ -215,7 +221,8 @@ def check_model(module: nn.Module) -> None:
     for path, child in module.named_modules():
         if child.training:
             raise InconclusiveError(
-                f"{path or 'the model'} is in training mode", hint="call model.eval(): dropout would be random"
+                f"{path or 'the model'} is in training mode",
+                hint="call model.eval(): dropout would be random",
             )
     config = getattr(module, "config", None)
     if getattr(config, "is_encoder_decoder", False):
@@ -232,17 +239,16 @@ def check_length(module: nn.Module, length: int) -> None:
         InconclusiveError: dynamic or longrope frequencies beyond the original length.
     """
     config = getattr(module, "config", None)
-    text = config.get_text_config() if config is not None else None
+    text: Any = config.get_text_config() if config is not None else None
     parameters = getattr(text, "rope_parameters", None)
     if not isinstance(parameters, dict):
         return
     for rope in (parameters, *(value for value in parameters.values() if isinstance(value, dict))):
         kind = rope.get("rope_type")
         if kind in ("dynamic", "longrope"):
-            limit = rope.get("original_max_position_embeddings") or getattr(text, "max_position_embeddings", 0)
+            limit = int(rope.get("original_max_position_embeddings") or text.max_position_embeddings)
             if length > limit:
                 raise InconclusiveError(
-                    f"RoPE type {kind} takes its frequencies from the longest position: {length} positions exceed "
-                    f"the original {limit}",
+                    f"RoPE type {kind} depends on the length: {length} exceeds the original {limit}",
                     hint="shorten the prompt or --max-new-tokens",
                 )

@@ -23,7 +23,7 @@ def _plain(value: Any) -> Any:
     return value.materialise() if type(value) is StoredParameter else value
 
 
-# --- matrix products -------------------------------------------------------------------------------------------
+# --- matrix products ------------------------------------------------------------------------------
 
 
 def linear(mode: Any, func: Any, args: Any, kwargs: Any) -> Any:
@@ -34,7 +34,9 @@ def linear(mode: Any, func: Any, args: Any, kwargs: Any) -> Any:
 
 def _finite_values(mode: Any, func: Any, left: Any, right: Any) -> None:
     if masks.is_probabilities(left) and not bool(torch.isfinite(right).all()):
-        raise mode.refuse(f"a non-finite value row meets the attention weights in {func}", "check the model's values")
+        raise mode.refuse(
+            f"a non-finite value row meets the attention weights in {func}", "check the model's values"
+        )
 
 
 def _product_type(first: _Tensor, second: _Tensor) -> torch.dtype:
@@ -92,11 +94,16 @@ def convolution(mode: Any, func: Any, args: Any, kwargs: Any) -> Any:
     )
 
 
-# --- elementary functions --------------------------------------------------------------------------------------
+# --- elementary functions -------------------------------------------------------------------------
 
 
 #: ATen names of the elementwise functions; each is ``elementary.unary`` of that name.
-UNARY = (*elementary.ELEMENTARY, *(name for name in elementary.COMPOSITE if name != "gelu_tanh"), "selu", "relu6")
+UNARY = (
+    *elementary.ELEMENTARY,
+    *(name for name in elementary.COMPOSITE if name != "gelu_tanh"),
+    "selu",
+    "relu6",
+)
 
 
 def unary(mode: Any, func: Any, args: Any, kwargs: Any) -> Any:
@@ -106,7 +113,9 @@ def unary(mode: Any, func: Any, args: Any, kwargs: Any) -> Any:
     if value.dtype not in FLOATS:
         if name in ("relu", "relu6", "hardtanh") and not value.dtype.is_floating_point:
             return func(*args, **kwargs)
-        value = checked(mode, func, value.to(torch.get_default_dtype()) if not value.is_floating_point() else value)
+        value = checked(
+            mode, func, value.to(torch.get_default_dtype()) if not value.is_floating_point() else value
+        )
     if name == "gelu":
         approximate = kwargs.get("approximate", "none")
         return elementary.unary("gelu_tanh" if approximate == "tanh" else "gelu", value)
@@ -158,7 +167,7 @@ def power(mode: Any, func: Any, args: Any, kwargs: Any) -> Any:
     return elementary.pow(base, exponent)
 
 
-# --- sums, order -----------------------------------------------------------------------------------------------
+# --- sums, order ----------------------------------------------------------------------------------
 
 
 def total(mode: Any, func: Any, args: Any, kwargs: Any) -> Any:
@@ -208,7 +217,9 @@ def cumsum(mode: Any, func: Any, args: Any, kwargs: Any) -> Any:
 
 
 def extreme(mode: Any, func: Any, args: Any, kwargs: Any) -> Any:
-    """amax, amin, max, min, argmax, argmin over axes: the lowest index wins among equals; integers by PyTorch."""
+    """amax, amin, max, min, argmax, argmin over axes: the lowest index wins among equals; integers by
+    PyTorch.
+    """
     value = args[0]
     if value.dtype not in FLOATS:
         return func(*args, **kwargs)
@@ -245,7 +256,7 @@ def accumulate(mode: Any, func: Any, args: Any, kwargs: Any) -> Any:
     return reduce.index_add(target, dim, index, source, alpha=kwargs.get("alpha", 1))
 
 
-# --- softmax, attention, norms ---------------------------------------------------------------------------------
+# --- softmax, attention, norms --------------------------------------------------------------------
 
 
 def softmax(mode: Any, func: Any, args: Any, kwargs: Any) -> Any:
@@ -272,7 +283,9 @@ def log_softmax(mode: Any, func: Any, args: Any, kwargs: Any) -> Any:
 
 
 def attend(mode: Any, func: Any, args: Any, kwargs: Any) -> Any:
-    """scaled_dot_product_attention as the sequence matmul, scale, mask, softmax, matmul; keys at index = position."""
+    """scaled_dot_product_attention as the sequence matmul, scale, mask, softmax, matmul; keys at index =
+    position.
+    """
     query, key, value = args[:3]
     mask = _arg(args, kwargs, 3, "attn_mask")
     dropout, causal = _arg(args, kwargs, 4, "dropout_p", 0.0), _arg(args, kwargs, 5, "is_causal", False)
@@ -285,7 +298,9 @@ def attend(mode: Any, func: Any, args: Any, kwargs: Any) -> Any:
         tag = masks.tag_of(mask)
         masked = tag if tag is not None else masks.lowest_entries(mask)
         if bool(((mask != 0) & ~masked).any()):
-            raise mode.refuse("an additive attention bias in scaled_dot_product_attention", "select eager attention")
+            raise mode.refuse(
+                "an additive attention bias in scaled_dot_product_attention", "select eager attention"
+            )
         mask = ~masked
     if causal:
         mask = torch.ones(query.shape[-2], key.shape[-2], dtype=torch.bool).tril()

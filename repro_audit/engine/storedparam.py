@@ -1,4 +1,5 @@
-"""Parameters that say one dtype and hold another: the file's bits in memory, the activation type to model code.
+"""Parameters that say one dtype and hold another: the file's bits in memory, the activation type to model
+code.
 
 numerics.md, Ground rules: parameters keep their file's bits and are upcast exactly inside the kernel, while
 ``model.dtype`` and every ``.dtype`` that model code reads report the activation type.
@@ -30,8 +31,10 @@ class StoredParameter(torch.Tensor):
 
     @staticmethod
     def __new__(cls, stored: torch.Tensor, dtype: torch.dtype) -> StoredParameter:
-        """Wrap ``stored`` (any shape, strides; a dtype of :data:`STORED_DTYPES`) so that it reports ``dtype``."""
-        wrapper: StoredParameter = torch.Tensor._make_wrapper_subclass(  # type: ignore[attr-defined]
+        """Wrap ``stored`` (any shape, strides; a dtype of :data:`STORED_DTYPES`) so that it reports
+        ``dtype``.
+        """
+        wrapper: StoredParameter = torch.Tensor._make_wrapper_subclass(
             cls,
             stored.size(),
             strides=stored.stride(),
@@ -41,7 +44,8 @@ class StoredParameter(torch.Tensor):
             requires_grad=False,
         )
         wrapper.stored = stored
-        # nn.Parameter's instance check asks for this flag; model code that tells parameters apart keeps working.
+        # nn.Parameter's instance check asks for this flag; model code that tells parameters apart keeps
+        # working.
         wrapper._is_param = True
         return wrapper
 
@@ -50,14 +54,15 @@ class StoredParameter(torch.Tensor):
         return self.stored.to(self.dtype)
 
     @classmethod
-    def __torch_dispatch__(
+    def __torch_dispatch__(  # type: ignore[override]
         cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> NoReturn:
         raise InconclusiveError(
-            f"a parameter reached {func} outside the engine", hint="run the model through repro_audit.engine only"
+            f"a parameter reached {func} outside the engine",
+            hint="run the model through repro_audit.engine only",
         )
 
-    def __repr__(self, *, tensor_contents: Any = None) -> str:
+    def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
         return f"StoredParameter({tuple(self.shape)}, {self.stored.dtype} as {self.dtype})"
 
 
@@ -83,8 +88,8 @@ def check_stored(name: str, tensor: torch.Tensor) -> None:
 def stored_parameters(module: torch.nn.Module, dtype: torch.dtype) -> Iterator[None]:
     """Swap a :class:`StoredParameter` in for every floating parameter and floating persistent buffer.
 
-    A tensor that already has the activation type stays as it is: there is nothing to hide. Tied parameters share
-    one wrapper. Everything is put back on the way out, whatever happened.
+    A tensor that already has the activation type stays as it is: there is nothing to hide. Tied parameters
+    share one wrapper. Everything is put back on the way out, whatever happened.
 
     Raises:
         InconclusiveError: for a dtype outside the profile, or a parameter that the forward pass wrote to.
@@ -94,7 +99,9 @@ def stored_parameters(module: torch.nn.Module, dtype: torch.dtype) -> Iterator[N
     versions: list[tuple[str, torch.Tensor, int]] = []
     try:
         for path, child in module.named_modules():
-            persistent = {k: v for k, v in child._buffers.items() if k not in child._non_persistent_buffers_set}
+            persistent = {
+                k: v for k, v in child._buffers.items() if k not in child._non_persistent_buffers_set
+            }
             for table, names in ((child._parameters, child._parameters), (child._buffers, persistent)):
                 for name in list(names):
                     tensor = table[name]
@@ -114,7 +121,8 @@ def stored_parameters(module: torch.nn.Module, dtype: torch.dtype) -> Iterator[N
         for full, tensor, version in versions:
             if tensor._version != version:
                 raise InconclusiveError(
-                    f"the forward pass wrote to {full}", hint="audit a model whose parameters and buffers do not change"
+                    f"the forward pass wrote to {full}",
+                    hint="audit a model whose parameters and buffers do not change",
                 )
     finally:
         for table, name, tensor in undo:

@@ -95,10 +95,13 @@ def bits(mode: Any, func: Any, args: Any, kwargs: Any) -> Any:
 
 
 def scalar_out(mode: Any, func: Any, args: Any, kwargs: Any) -> Any:
-    """item and is_nonzero: integers and bools steer the program; a float taken out of an activation is refused."""
+    """item and is_nonzero: integers and bools steer the program; a float taken out of an activation is
+    refused.
+    """
     if args[0].dtype.is_floating_point or args[0].is_complex():
         raise mode.refuse(
-            f"operator {func} takes a float out of a tensor", "keep the value in a tensor, where it is audited"
+            f"operator {func} takes a float out of a tensor",
+            "keep the value in a tensor, where it is audited",
         )
     return func(*args, **kwargs)
 
@@ -143,7 +146,9 @@ def dropout(mode: Any, func: Any, args: Any, kwargs: Any) -> Any:
 
 def random(mode: Any, func: Any, args: Any, kwargs: Any) -> Any:
     """Random operators: refused."""
-    raise mode.refuse(f"operator {func} is random", "audit a model that draws no random numbers in its forward pass")
+    raise mode.refuse(
+        f"operator {func} is random", "audit a model that draws no random numbers in its forward pass"
+    )
 
 
 def equal(mode: Any, func: Any, args: Any, kwargs: Any) -> Any:

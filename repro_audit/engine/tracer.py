@@ -1,8 +1,8 @@
 """Data-flow provenance: which points and parameters a tensor was computed from.
 
-A probe runs the model once and every tensor carries the set of what it derives from: indices of points, back to the
-nearest, and names of parameters and buffers. A point's edges and weights are the set that its tensor carries when
-it is captured. Nothing is guessed from a model's structure or from sizes.
+A probe runs the model once and every tensor carries the set of what it derives from: indices of points, back
+to the nearest, and names of parameters and buffers. A point's edges and weights are the set that its tensor
+carries when it is captured. Nothing is guessed from a model's structure or from sizes.
 """
 
 from __future__ import annotations
@@ -21,9 +21,13 @@ Sources = frozenset[Source]
 _NOTHING: Sources = frozenset()
 
 #: Operators that bring rows of different positions together when both operands are activations.
-_PRODUCTS = frozenset({"matmul", "bmm", "mm", "baddbmm", "addmm", "mv", "dot", "scaled_dot_product_attention"})
+_PRODUCTS = frozenset(
+    {"matmul", "bmm", "mm", "baddbmm", "addmm", "mv", "dot", "scaled_dot_product_attention"}
+)
 #: Operators that move rows or sum over them.
-_MOVERS = frozenset({"conv1d", "conv2d", "conv3d", "cumsum", "roll", "flip", "gather", "index_select", "index_add"})
+_MOVERS = frozenset(
+    {"conv1d", "conv2d", "conv3d", "cumsum", "roll", "flip", "gather", "index_select", "index_add"}
+)
 
 
 class Tracer:
@@ -52,7 +56,7 @@ class Tracer:
 
     def follow(self, func: Any, args: Any, kwargs: Any, result: Any) -> None:
         """After an operator: its results derive from what its operands derive from."""
-        operands = [tensor for tensor in _tensors((args, tuple(kwargs.values())))]
+        operands = list(_tensors((args, tuple(kwargs.values()))))
         found: Sources = frozenset().union(*(self.sources(tensor) for tensor in operands))
         if not found:
             return
@@ -78,11 +82,11 @@ class Tracer:
         return any(not isinstance(source, str) for source in self.sources(tensor))
 
 
-class MetaProbe(TorchDispatchMode):
+class MetaProbe(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Runs operators as they are, on meta tensors, and traces them: no values, no arithmetic, no memory."""
 
     def __init__(self, tracer: Tracer) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.tracer = tracer
 
     def __torch_dispatch__(

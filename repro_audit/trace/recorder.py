@@ -1,7 +1,8 @@
 """The recorder: rows of points go in as tensors, row digests come out, per sequence and in position order.
 
-Large tensors are hashed where they are. Small ones (a decode step has some hundred of a few kilobytes) are copied
-and hashed together in one call at the end of the step: rows of all points then share the hash's vector lanes.
+Large tensors are hashed where they are. Small ones (a decode step has some hundred of a few kilobytes) are
+copied and hashed together in one call at the end of the step: rows of all points then share the hash's vector
+lanes.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 import transformers
+
 from repro_audit.models.loaded import LoadedModel
 from repro_audit.settings import Decoding, RunSettings
 from repro_audit.trace.record import RunRecord
@@ -31,7 +32,10 @@ def tiny(family: str = "llama", dtype: torch.dtype = torch.float32, **overrides:
         config = getattr(transformers, config_class)(**{**base, **values, **overrides})
         torch.manual_seed(1)
         module = getattr(transformers, model_class)(config)
-        state = {k: torch.randn_like(v) * 0.3 if v.is_floating_point() else v for k, v in module.state_dict().items()}
+        state = {
+            k: torch.randn_like(v) * 0.3 if v.is_floating_point() else v
+            for k, v in module.state_dict().items()
+        }
     module = module.to(dtype).eval()
     module.load_state_dict(state, strict=False)
     module.tie_weights()
@@ -49,7 +53,9 @@ def settings(level: str = "ops", new_tokens: int = 5, temperature: float = 0.0, 
 
 
 def difference(a: RunRecord, b: RunRecord) -> str | None:
-    """The first thing in which two runs differ, or None: points, tokens, top logits, every row digest, scalars."""
+    """The first thing in which two runs differ, or None: points, tokens, top logits, every row digest,
+    scalars.
+    """
     if a.points != b.points:
         return "points"
     for left, right in zip(a.sequences, b.sequences, strict=True):

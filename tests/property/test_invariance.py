@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -96,10 +97,11 @@ def test_thread_count(model: Any, reference: RunRecord) -> None:
         torch.set_num_threads(before)
 
 
-@pytest.fixture
+@contextmanager
 def everything_switched() -> Iterator[None]:
     """A caller who turned on all that PyTorch offers for speed."""
     precision, dtype = torch.get_float32_matmul_precision(), torch.get_default_dtype()
+    tf32 = torch.backends.cuda.matmul.allow_tf32
     torch.set_float32_matmul_precision("medium")
     torch.set_flush_denormal(True)
     torch.set_default_dtype(torch.bfloat16)
@@ -111,24 +113,29 @@ def everything_switched() -> Iterator[None]:
         torch.set_autocast_enabled("cpu", False)
         torch.set_default_dtype(dtype)
         torch.set_flush_denormal(False)
+        torch.backends.cuda.matmul.allow_tf32 = tf32
         torch.set_float32_matmul_precision(precision)
 
 
 @pytest.mark.parametrize("fuse", [True, False])
-def test_settings_of_the_process(model: Any, reference: RunRecord, everything_switched: None, fuse: bool) -> None:
-    assert difference(reference, engine.record(model, REQUESTS, settings(), fuse=fuse)) is None
+def test_settings_of_the_process(model: Any, reference: RunRecord, fuse: bool) -> None:
+    with everything_switched():
+        record = engine.record(model, REQUESTS, settings(), fuse=fuse)
+    assert difference(reference, record) is None
 
 
-def test_subnormal_weights_are_kept_whatever_the_caller_set(everything_switched: None) -> None:
-    def run() -> RunRecord:
-        model = tiny("llama")
-        with torch.no_grad():
-            model.module.model.layers[0].input_layernorm.weight.fill_(1e-41)
-        return engine.record(model, REQUESTS[1:], settings(), fuse=False)
-
-    flushed = run()
-    torch.set_flush_denormal(False)
-    assert difference(flushed, run()) is None
+def test_subnormal_weights_are_kept_whatever_the_caller_set() -> None:
+    model = tiny("llama")
+    with torch.no_grad():
+        model.module.model.layers[0].input_layernorm.weight.fill_(1e-41)
+    kept = engine.record(model, REQUESTS[1:], settings(), fuse=False)
+    with everything_switched():
+        switched = engine.record(model, REQUESTS[1:], settings(), fuse=False)
+    assert difference(kept, switched) is None
+    with torch.no_grad():
+        model.module.model.layers[0].input_layernorm.weight.zero_()
+    flushed = engine.record(model, REQUESTS[1:], settings(), fuse=False)
+    assert difference(kept, flushed) == "model.layers.0.input_layernorm of sequence 7"
 
 
 def test_memory_layout_of_weights(model: Any, reference: RunRecord) -> None:

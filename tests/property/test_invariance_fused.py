@@ -1,4 +1,6 @@
-"""Fused = unfused, for every family whose attention the engine takes over, and stored types under any activation type."""
+"""Fused = unfused, for every family whose attention the engine takes over, and stored types under any
+activation type.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,9 @@ def test_families_without_fused_attention_batch_alike(family: str) -> None:
 
 
 def test_scaled_rope_families_and_a_norm_that_is_not_the_text() -> None:
-    norm = type("ScaledRMSNorm", (torch.nn.Module,), {"forward": lambda self, hidden_states: hidden_states * 2})
+    norm = type(
+        "ScaledRMSNorm", (torch.nn.Module,), {"forward": lambda self, hidden_states: hidden_states * 2}
+    )
     assert not fused.reads(norm.forward, fused.RMS_NORM)
     from transformers.models.llama.modeling_llama import LlamaRMSNorm, eager_attention_forward
 

@@ -1,4 +1,6 @@
-"""The dispatch mode: what runs, what is refused by name and module, and that views and in-place writes are right."""
+"""The dispatch mode: what runs, what is refused by name and module, and that views and in-place writes are
+right.
+"""
 
 from __future__ import annotations
 
@@ -88,7 +90,9 @@ def test_a_refusal_names_the_module() -> None:
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return self.deep(x)
 
-    with pytest.raises(InconclusiveError, match=r"operator aten\S+ is outside profile fp32 in deep\.1 \(Inner\)"):
+    with pytest.raises(
+        InconclusiveError, match=r"operator aten\S+ is outside profile fp32 in deep\.1 \(Inner\)"
+    ):
         engine.score_module(loaded(Outer().eval()), {"x": X}, settings())
 
 

@@ -1,4 +1,6 @@
-"""What the table calls exact gives the spec's bits on inputs that hurt: ties, subnormals, signed zeros, infinities, NaN."""
+"""What the table calls exact gives the spec's bits on inputs that hurt: ties, subnormals, signed zeros,
+infinities, NaN.
+"""
 
 from __future__ import annotations
 
@@ -115,7 +117,7 @@ def test_casts_to_halves_and_back(kind: torch.dtype) -> None:
     fmt = floats.BFLOAT16 if kind is torch.bfloat16 else floats.BINARY16
     found = run(lambda: VALUES.to(kind))
     assert as_bits(found) == expect([floats.rn(x, fmt) for x in VALUES.tolist()], fmt)
-    assert as_bits(run(lambda: found.float())) == expect(found.double().tolist())
+    assert as_bits(run(found.float)) == expect(found.double().tolist())
 
 
 @pytest.mark.parametrize(("kind", "width"), [(torch.int64, 64), (torch.int32, 32), (torch.int8, 8)])
