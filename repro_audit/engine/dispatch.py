@@ -57,8 +57,8 @@ class ProfileMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.findings = Findings()
         #: Set once a mask was made; until then no operator pays for tags.
         self.tagging = False
-        #: True while the operator at hand received a scalar that a mask may be made of.
-        self.low_scalar = False
+        #: True inside a layer whose parts are all fused: what is not a kernel there was never audited.
+        self.silent = False
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:

@@ -7,11 +7,7 @@ bits either way (tests/property/test_invariance_fused.py).
 
 from __future__ import annotations
 
-import ast
-import functools
-import inspect
 import sys
-import textwrap
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from types import ModuleType
@@ -23,6 +19,19 @@ from torch import nn
 
 from repro_audit.engine.dispatch import ProfileMode
 from repro_audit.engine.storedparam import StoredParameter, stored_of
+from repro_audit.engine.texts import (
+    ATTENTION,
+    ATTENTION_MODULES,
+    DECODER_LAYER,
+    RMS_NORM,
+    RMS_NORM_INNER,
+    RMS_NORM_ONE_PLUS,
+    ROTARY,
+    ROTATE_HALF,
+    SWIGLU,
+    reads,
+)
+from repro_audit.errors import InconclusiveError
 
 #: Model types whose attention goes through the engine's own kernel, each of them tested against the eager
 #: path.
@@ -42,94 +51,6 @@ FAMILIES = frozenset(
     }
 )
 
-ATTENTION = """
-def eager_attention_forward(module, query, key, value, attention_mask, scaling, dropout=0.0, **kwargs):
-    key_states = repeat_kv(key, module.num_key_value_groups)
-    value_states = repeat_kv(value, module.num_key_value_groups)
-    attn_weights = torch.matmul(query, key_states.transpose(2, 3)) * scaling
-    if attention_mask is not None:
-        attn_weights = attn_weights + attention_mask
-    attn_weights = nn.functional.softmax(attn_weights, dim=-1, dtype=torch.float32).to(query.dtype)
-    attn_weights = nn.functional.dropout(attn_weights, p=dropout, training=module.training)
-    attn_output = torch.matmul(attn_weights, value_states)
-    attn_output = attn_output.transpose(1, 2).contiguous()
-    return (attn_output, attn_weights)
-"""
-
-ROTARY = """
-def apply_rotary_pos_emb(q, k, cos, sin, unsqueeze_dim=1):
-    cos = cos.unsqueeze(unsqueeze_dim)
-    sin = sin.unsqueeze(unsqueeze_dim)
-    q_embed = q * cos + rotate_half(q) * sin
-    k_embed = k * cos + rotate_half(k) * sin
-    return (q_embed, k_embed)
-"""
-
-ROTATE_HALF = """
-def rotate_half(x):
-    x1 = x[..., :x.shape[-1] // 2]
-    x2 = x[..., x.shape[-1] // 2:]
-    return torch.cat((-x2, x1), dim=-1)
-"""
-
-RMS_NORM = """
-def forward(self, hidden_states):
-    input_dtype = hidden_states.dtype
-    hidden_states = hidden_states.to(torch.float32)
-    variance = hidden_states.pow(2).mean(-1, keepdim=True)
-    hidden_states = hidden_states * torch.rsqrt(variance + self.variance_epsilon)
-    return self.weight * hidden_states.to(input_dtype)
-"""
-
-RMS_NORM_ONE_PLUS = """
-def forward(self, x):
-    output = self._norm(x.float())
-    output = output * (1.0 + self.weight.float())
-    return output.type_as(x)
-"""
-
-RMS_NORM_INNER = """
-def _norm(self, x):
-    return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + self.eps)
-"""
-
-SWIGLU = """
-def forward(self, x):
-    down_proj = self.down_proj(self.act_fn(self.gate_proj(x)) * self.up_proj(x))
-    return down_proj
-"""
-
-
-def _normal(tree: ast.AST) -> str:
-    """Source text without decorators, annotations, docstrings and comments."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef):
-            node.decorator_list, node.returns = [], None
-            first = node.body[0]
-            if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and len(node.body) > 1:
-                del node.body[0]
-        elif isinstance(node, ast.arg):
-            node.annotation = None
-    return ast.unparse(tree)
-
-
-@functools.cache
-def _expected(text: str) -> str:
-    return _normal(ast.parse(text))
-
-
-@functools.lru_cache(maxsize=512)
-def _source(function: Callable[..., Any]) -> str:
-    try:
-        return _normal(ast.parse(textwrap.dedent(inspect.getsource(inspect.unwrap(function)))))
-    except (OSError, TypeError, SyntaxError):
-        return ""
-
-
-def reads(function: object, text: str) -> bool:
-    """Whether a function's source is ``text``, up to decorators, annotations, docstrings and comments."""
-    return callable(function) and _source(function) == _expected(text)
-
 
 def fuses_attention(module: nn.Module) -> bool:
     """Whether attention may run as one kernel: a named family with the standard eager function."""
@@ -141,10 +62,18 @@ def fuses_attention(module: nn.Module) -> bool:
 
 
 @contextmanager
-def fused_modules(module: nn.Module, mode: ProfileMode) -> Iterator[None]:
-    """Let linears, RMS norms, gated MLPs and rotary steps run as one kernel each while the context lasts."""
+def fused_modules(module: nn.Module, mode: ProfileMode, *, attention: bool = False) -> Iterator[None]:
+    """Let linears, RMS norms, gated MLPs and rotary steps run as one kernel each while the context lasts.
+
+    Args:
+        module: the model.
+        mode: the run's dispatch mode, which counts.
+        attention: the model's attention runs as one kernel too; then a decoder layer all of whose parts are
+            fused needs no dispatch inside.
+    """
     with ExitStack() as stack:
         files: set[ModuleType] = set()
+        rotary: set[ModuleType] = set()
         for child in module.modules():
             forward = _fused_forward(child, mode)
             if forward is not None and "forward" not in child.__dict__:
@@ -160,7 +89,51 @@ def fused_modules(module: nn.Module, mode: ProfileMode) -> Iterator[None]:
             ):
                 stack.callback(setattr, file, "apply_rotary_pos_emb", original)
                 file.apply_rotary_pos_emb = _rotary(mode, original)  # type: ignore[attr-defined]
+                rotary.add(file)
+        for child in module.modules() if attention else ():
+            if _all_fused(child, rotary):
+                child.__dict__["forward"] = _undispatched(child, mode)
+                stack.callback(child.__dict__.pop, "forward")
         yield
+
+
+def _all_fused(layer: Any, rotary: set[ModuleType]) -> bool:
+    """Whether a module is a decoder layer of known text and every part of it runs as a kernel."""
+    if not reads(type(layer).forward, DECODER_LAYER):
+        return False
+    attention = layer.self_attn
+    parts = [layer.input_layernorm, layer.post_attention_layernorm, layer.mlp, *attention.children()]
+    return (
+        any(reads(type(attention).forward, text) for text in ATTENTION_MODULES)
+        and sys.modules[type(attention).__module__] in rotary
+        and all(
+            "forward" in part.__dict__
+            for part in (*parts, *layer.mlp.children())
+            if part is not layer.mlp.act_fn
+        )
+    )
+
+
+def _undispatched(layer: Any, mode: ProfileMode) -> Callable[..., Any]:
+    """The layer's own code with the dispatch mode off: two exact additions, views, and fused parts."""
+    off, forward = torch._C._DisableTorchDispatch, type(layer).forward
+    count = mode.counter(torch.ops.aten.add.Tensor)
+
+    def undispatched(*args: Any, **kwargs: Any) -> Any:
+        with off():
+            count.calls += 2
+            mode.silent = True
+            try:
+                return forward(layer, *args, **kwargs)
+            finally:
+                mode.silent = False
+
+    return undispatched
+
+
+def _require_dispatch(mode: ProfileMode, what: object) -> None:
+    if mode.silent:
+        raise InconclusiveError(f"{type(what).__name__} met operands that its kernel does not take")
 
 
 def _fused_forward(module: Any, mode: ProfileMode) -> Callable[..., Any] | None:
@@ -187,6 +160,7 @@ def _linear(module: Any, mode: ProfileMode) -> Callable[..., Any]:
 
     def forward(input: torch.Tensor) -> torch.Tensor:
         if type(input) is not torch.Tensor:
+            _require_dispatch(mode, module)
             return nn.Linear.forward(module, input)
         with off():
             count.calls += 1
@@ -207,6 +181,7 @@ def _rms_norm(module: Any, mode: ProfileMode, eps: float, *, one_plus: bool) -> 
 
     def norm(x: torch.Tensor) -> torch.Tensor:
         if type(x) is not torch.Tensor:
+            _require_dispatch(mode, module)
             plain: torch.Tensor = type(module).forward(module, x)
             return plain
         with off():
@@ -242,6 +217,7 @@ def _rotary(mode: ProfileMode, original: Callable[..., Any]) -> Callable[..., An
 
     def apply_rotary_pos_emb(q: Any, k: Any, cos: Any, sin: Any, unsqueeze_dim: int = 1) -> Any:
         if unsqueeze_dim != 1 or cos.shape[-1] != q.shape[-1]:
+            _require_dispatch(mode, original)
             return original(q, k, cos, sin, unsqueeze_dim=unsqueeze_dim)
         with off():
             count.calls += 1

@@ -66,7 +66,10 @@ def plan(module: nn.Module, level: str) -> Plan:
 
 def rows_of(tensor: torch.Tensor, axis: int) -> torch.Tensor:
     """[positions, ...] of a step's tensor, as :class:`Plan` gives its axis."""
-    return tensor if axis == 0 else tensor[0].movedim(axis - 1, 0)
+    if axis == 0:
+        return tensor
+    only = tensor.select(0, 0)
+    return only if axis == 1 else only.movedim(axis - 1, 0)
 
 
 def cache_argument(module: nn.Module) -> str:

@@ -73,7 +73,7 @@ class Session:
             stack.enter_context(stored_parameters(self.module, self.dtype))
             self.buffers = stack.enter_context(derived_buffers(self.module, self.mode))
             if self.fuse:
-                stack.enter_context(fused_modules(self.module, self.mode))
+                stack.enter_context(fused_modules(self.module, self.mode, attention=self.packed))
             sites = self.plan.sites
             stack.enter_context(hooked(self.module, sites, self._take))
             if self.packed:

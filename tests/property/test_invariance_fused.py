@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from repro_audit import engine
-from repro_audit.engine import Request, fused
+from repro_audit.engine import Request, fused, texts
+from repro_audit.models.loaded import LoadedModel
 from tests.helpers.engine_runs import difference, settings, tiny
 
 REQUESTS = (Request(5, tuple((5 * i) % 250 + 3 for i in range(37))), Request(7, (9, 8, 7)))
@@ -50,12 +51,36 @@ def test_families_without_fused_attention_batch_alike(family: str) -> None:
         assert one.sequences[0].generated == together.sequences[index].generated
 
 
-def test_scaled_rope_families_and_a_norm_that_is_not_the_text() -> None:
-    norm = type(
-        "ScaledRMSNorm", (torch.nn.Module,), {"forward": lambda self, hidden_states: hidden_states * 2}
+def test_only_the_known_text_is_fused() -> None:
+    from transformers.models.gemma2.modeling_gemma2 import Gemma2DecoderLayer
+    from transformers.models.gemma2.modeling_gemma2 import eager_attention_forward as capped
+    from transformers.models.llama.modeling_llama import (
+        LlamaDecoderLayer,
+        LlamaRMSNorm,
+        eager_attention_forward,
     )
-    assert not fused.reads(norm.forward, fused.RMS_NORM)
-    from transformers.models.llama.modeling_llama import LlamaRMSNorm, eager_attention_forward
 
-    assert fused.reads(LlamaRMSNorm.forward, fused.RMS_NORM)
-    assert fused.reads(eager_attention_forward, fused.ATTENTION)
+    other = type(
+        "OtherRMSNorm", (torch.nn.Module,), {"forward": lambda self, hidden_states: hidden_states * 2}
+    )
+    assert texts.reads(LlamaRMSNorm.forward, texts.RMS_NORM)
+    assert not texts.reads(other.forward, texts.RMS_NORM)
+    assert texts.reads(eager_attention_forward, texts.ATTENTION)
+    assert not texts.reads(capped, texts.ATTENTION)
+    assert texts.reads(LlamaDecoderLayer.forward, texts.DECODER_LAYER)
+    assert not texts.reads(Gemma2DecoderLayer.forward, texts.DECODER_LAYER)
+
+
+def test_a_layer_with_an_unknown_part_is_dispatched() -> None:
+    """A silent layer runs outside the table, so one part without a kernel must keep it inside."""
+
+    def additions(model: LoadedModel) -> tuple[int, bool]:
+        record = engine.record(model, REQUESTS[1:], settings("logits", 1))
+        calls = {operator.operator: operator.calls for operator in record.operators}
+        return calls["aten.add.Tensor"], "aten.view.default" in calls
+
+    assert additions(tiny("llama")) == (4, False)
+    changed = tiny("llama")
+    for layer in changed.module.model.layers:
+        layer.mlp.act_fn = torch.nn.GELU().eval()
+    assert additions(changed) == (4, True)
