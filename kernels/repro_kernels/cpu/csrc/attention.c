@@ -32,14 +32,21 @@ static int any_infinite(const float *x, int64_t n) {
     return bad != 0;
 }
 
+/* Lane by lane; the scores are finite or -inf, so the order of comparisons cannot matter (+0 or -0: exp is 1). */
 static float maximum(const float *x, int64_t n) {
-    float lane[RK_VL], m = -RK_INFINITY;
-    for (int l = 0; l < RK_VL; ++l) lane[l] = m;
+    float m = -RK_INFINITY, lane[RK_LANES];
     int64_t j = 0;
-    for (; j + RK_VL <= n; j += RK_VL)
-        for (int l = 0; l < RK_VL; ++l) lane[l] = x[j + l] > lane[l] ? x[j + l] : lane[l];
+    if (n >= RK_LANES) {
+        rk_vf best = rk_loadf(x);
+        for (j = RK_LANES; j + RK_LANES <= n; j += RK_LANES) {
+            const rk_vf next = rk_loadf(x + j);
+            const rk_vi greater = next > best;
+            best = (rk_vf)((greater & (rk_vi)next) | (~greater & (rk_vi)best));
+        }
+        rk_storef(lane, best);
+        for (int l = 0; l < RK_LANES; ++l) m = lane[l] > m ? lane[l] : m;
+    }
     for (; j < n; ++j) m = x[j] > m ? x[j] : m;
-    for (int l = 0; l < RK_VL; ++l) m = lane[l] > m ? lane[l] : m;
     return m;
 }
 
@@ -134,7 +141,12 @@ static void attend(const problem *p, const scalars *c, int64_t b, int64_t g, int
     const int64_t base = lo / RK_SEGMENT * RK_SEGMENT, n = hi - base, stride = row_stride(n);
     for (int m = 0; m < rows; ++m) {
         const void *from = query(p, b, g * group + (r0 + m) % group, (r0 + m) / group);
-        for (int64_t d = 0; d < p->D; ++d) t->q[d * RK_VL + m] = rk_load(from, (int)p->q_type, d);
+        for (int64_t d = 0; d < p->D; d += RK_SEGMENT) {
+            float wide[RK_SEGMENT], *to = t->q + d * RK_VL + m;
+            const int64_t count = rk_min64(RK_SEGMENT, p->D - d);
+            rk_row_load(wide, element(from, p->q_type, d), (int)p->q_type, count);
+            for (int64_t i = 0; i < count; ++i) to[i * RK_VL] = wide[i];
+        }
     }
     if (n > 0) {
         const int64_t panel = lo / RK_NR, count = (hi + RK_NR - 1) / RK_NR - panel;
