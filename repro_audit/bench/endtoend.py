@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import time
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,6 +14,7 @@ from repro_audit import engine
 from repro_audit.bench.timing import milliseconds
 from repro_audit.errors import InconclusiveError
 from repro_audit.models.loaded import LoadedModel
+from repro_audit.models.quiet import quiet_transformers
 from repro_audit.progress import NullObserver
 from repro_audit.settings import Decoding, RunSettings
 from repro_audit.trace.record import RunRecord
@@ -104,7 +106,9 @@ def _record(model: LoadedModel, prompt: tuple[int, ...], drawn: int, level: str)
 def _hugging_face(model: LoadedModel, prompt: tuple[int, ...], drawn: int) -> None:
     """Greedy decoding with a cache, as ``generate`` does it, without its overhead."""
     module: Any = model.module
-    with torch.inference_mode():
+    with torch.inference_mode(), quiet_transformers(), warnings.catch_warnings():
+        # The cache argument is about to be renamed; both names work in every version supported.
+        warnings.simplefilter("ignore", FutureWarning)
         out = module(input_ids=torch.tensor([prompt]), use_cache=True)
         for _ in range(drawn):
             token = out.logits[:, -1:].argmax(-1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Annotated
 
 import typer
@@ -25,7 +26,7 @@ def bench(
     ] = "demo:smollm2-135m",
     rounds: Annotated[
         int, option("--rounds", metavar="N", help="Timed rounds; medians are shown.", min=1)
-    ] = 5,
+    ] = 3,
     threads: Threads = None,
 ) -> Result | None:
     """Measure speed against torch and Hugging Face here; bits are checked before anything is timed."""
@@ -37,12 +38,19 @@ def bench(
     set_threads(threads)
     facts = [(name, value) for name, value in environment.collect().items() if name != "device"]
     facts.append(("threads", str(torch.get_num_threads())))
+
+    def take(measured: Iterator[tuple[str, str]]) -> None:
+        """Keep what was measured, and tell it at once: the whole takes minutes."""
+        for name, text in measured:
+            facts.append((name, text))
+            observer.note(f"{name}: {text}")
+
     with common.observer() as observer:
         if "gemm" in wanted:
             from repro_audit.bench import gemm
 
             observer.stage("matrix products")
-            facts += gemm.measure(rounds)
+            take(gemm.measure(rounds))
         if "model" in wanted or "verify" in wanted:
             from repro_audit import models
             from repro_audit.bench import endtoend
@@ -50,10 +58,10 @@ def bench(
             loaded = models.load(model, observer=observer)
             if "model" in wanted:
                 observer.stage("end to end")
-                facts += endtoend.measure_model(loaded, rounds)
+                take(endtoend.measure_model(loaded, rounds))
             if "verify" in wanted:
                 observer.stage("verification")
-                facts += endtoend.measure_verification(loaded, rounds)
+                take(endtoend.measure_verification(loaded, rounds))
     return Result(
         "bench",
         Verdict.RECORDED,
