@@ -123,6 +123,8 @@ class _Narrator:
 
 def _conclude(folder: Path, honest: Result, caught: Result, flip: str) -> Result:
     """Did everything go as it must?"""
+    from repro_audit.verify.judge import layer_label
+
     weights = [finding for finding in caught.findings if finding.code == "RA301"]
     shown = [finding for finding in caught.findings if finding.code == "RA402"]
     good = (
@@ -138,9 +140,8 @@ def _conclude(folder: Path, honest: Result, caught: Result, flip: str) -> Result
     ]
     if shown:
         first = shown[0]
-        facts.append(
-            ("shows first", f"{first.point}, in the operator that reads {dict(first.details)['reads']}")
-        )
+        facts.append(("shows first", f"{layer_label(first.point or '')}, point {first.point}"))
+        facts.append(("operator", dict(first.details)["reads"]))
         facts.append(("at token", first.message.partition(" at token ")[2].partition(" of sequence")[0]))
     facts.append(("files", f"{folder} (record, trace, key pair, the tampered copy)"))
     manifest = folder / f"{NAME}.manifest.json"

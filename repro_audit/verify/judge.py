@@ -15,6 +15,8 @@ from repro_audit.verify.explain import CODES
 from repro_audit.verify.origins import Origins
 
 _NUMBER = re.compile(r"(?:^|\.)(\d+)(?:\.|$)")
+#: A point that reads more parameters than this (a whole block) is not described by them.
+_FEW = 3
 _ORDER = (
     "trust", "weights", "origin", "inputs", "scalar", "cache", "tokens", "structure", "inherited",
     "environment", "note",
@@ -40,6 +42,7 @@ def origin_findings(
     *,
     by_token: bool,
     token_text: Callable[[int], str],
+    weight_text: Callable[[str], str] = str,
 ) -> list[Finding]:
     """One finding per point that holds origins, its positions in the details.
 
@@ -50,6 +53,7 @@ def origin_findings(
         changed: tensors and buffers known to differ: a point that reads one shows it, and is no origin.
         by_token: False where only whole points were compared.
         token_text: position -> the token fed there, as people read it.
+        weight_text: name of a parameter -> the name and what reads it, as people read it.
     """
     findings = []
     by_point: dict[int, list[int]] = {}
@@ -73,11 +77,13 @@ def origin_findings(
             details.append(("kv heads", spans(sorted(heads[index]))))
         if causes:
             message = f"{where} shows it first"
-            details.append(("reads", ", ".join(causes)))
         elif by_token:
             message = f"{where}: everything it consumed matches, its own bits do not"
         else:
             message = f"{where}: every point it consumed matches, some row of it does not"
+        reads = causes or (list(point.weights) if len(point.weights) <= _FEW else [])
+        if reads:
+            details.append(("reads", ", ".join(map(weight_text, reads))))
         kind = "cache" if point.domain == "kv" and not causes else "origin"
         position = positions[0] if by_token else None
         findings.append(Finding(code, message, kind, point.name, sequence, position, tuple(details)))

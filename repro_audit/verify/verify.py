@@ -7,7 +7,7 @@ loaded on behalf of a manifest that nobody trusted vouches for.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -187,6 +187,7 @@ def verify(options: Options, observer: Observer) -> Verification:
         findings += origin_findings(
             index, required, found, frozenset(changed), by_token=comparison.by_token,
             token_text=_token_text(claim, model, index),
+            weight_text=_weight_text(model),
         )  # fmt: skip
         if found.origins:
             positions = manifest.sequences[index].positions
@@ -323,6 +324,17 @@ class _TokenText:
         if self._model.tokenizer is None or position >= len(self._tokens):
             return ""
         return f" ({self._model.decode(self._tokens[position : position + 1])!a})"
+
+
+def _weight_text(model: LoadedModel) -> Callable[[str], str]:
+    """``model.layers.3.mlp.down_proj.weight (Linear)``: a parameter and the module that reads it."""
+    modules = dict(model.module.named_modules())
+
+    def describe(name: str) -> str:
+        owner = modules.get(name.rpartition(".")[0])
+        return name if owner is None else f"{name} ({type(owner).__name__})"
+
+    return describe
 
 
 def _token_text(claim: Claim, model: LoadedModel, index: int) -> _TokenText:
