@@ -97,7 +97,7 @@ static inline int64_t row_stride(int64_t n) { return rk_stride(n) + (rk_segments
 /* y[k][m] = RN_a(e[m][k] / s[m]) for keys 0 .. n. */
 static void divide(const problem *p, int rows, int64_t n, const float *e, int64_t stride, const float *sums, float *y) {
     for (int64_t k = 0; k < n; k += RK_VL) {
-        float block[RK_MR][RK_VL];
+        float block[TILE_ROWS][RK_VL];
         rk_vu r[RK_VL];
         for (int m = 0; m < rows; ++m) rk_vstore(block[m], rk_vload(e + m * stride + k) / rk_vset(sums[m]));
         if (p->out_type != RK_F32) round_row(&block[0][0], rows * RK_VL, (int)p->out_type);
@@ -129,7 +129,7 @@ static inline int64_t value_width(const problem *p) { return (p->Dv + RK_VL - 1)
 static void attend(const problem *p, const scalars *c, int64_t b, int64_t g, int64_t r0, int rows, const packed_head *in, scratch *t,
                    finding *first) {
     const int64_t group = p->H / p->Hkv;
-    span spans[RK_MR];
+    span spans[TILE_ROWS];
     int64_t lo = INT64_MAX, hi = 0;
     for (int m = 0; m < rows; ++m) {
         spans[m] = span_of(p, b, g * group + (r0 + m) % group, (r0 + m) / group);
@@ -153,7 +153,7 @@ static void attend(const problem *p, const scalars *c, int64_t b, int64_t g, int
         product(rows, count * RK_NV, 0, p->D, t->q, in->keys + (panel - in->first_panel) * p->D * RK_NR, RK_NR,
                 p->D * RK_NR, t->scores + panel * RK_NR - base, stride);
     }
-    float sums[RK_MR];
+    float sums[TILE_ROWS];
     for (int m = 0; m < rows; ++m) {
         const span *s = &spans[m];
         float *row = t->scores + m * stride;
@@ -204,11 +204,11 @@ static float *allocate(int64_t floats) { return aligned_alloc(64, (size_t)((floa
 
 static int allocate_scratch(const problem *p, scratch *t) {
     const int64_t n = rk_stride(p->Sk) + RK_SEGMENT;
-    t->q = allocate((p->D + n) * RK_VL + RK_MR * (n + 16 + value_width(p)));
+    t->q = allocate((p->D + n) * RK_VL + TILE_ROWS * (n + 16 + value_width(p)));
     if (!t->q) return 0;
     t->packed = t->q + p->D * RK_VL;
     t->scores = t->packed + n * RK_VL;
-    t->out = t->scores + RK_MR * (n + 16);
+    t->out = t->scores + TILE_ROWS * (n + 16);
     return 1;
 }
 
@@ -216,7 +216,7 @@ static int allocate_scratch(const problem *p, scratch *t) {
 RK_EXPORT int RK_NAME(attention)(const problem *p, float scale, float softcap, finding *found) {
     const scalars c = {scale, softcap};
     const int64_t heads = p->B * p->Hkv, group = p->H / p->Hkv, rows = p->Sq * group;
-    const int64_t tiles_per_head = (rows + RK_MR - 1) / RK_MR, tile_rows = (rows + tiles_per_head - 1) / tiles_per_head;
+    const int64_t tiles_per_head = (rows + TILE_ROWS - 1) / TILE_ROWS, tile_rows = (rows + tiles_per_head - 1) / tiles_per_head;
     const int direct = p->v_type == RK_F32 && p->Dv % RK_VL == 0;
     int64_t panels = 0, longest = 0;
     span *reach = malloc((size_t)p->B * sizeof(span));

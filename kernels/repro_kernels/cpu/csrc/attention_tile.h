@@ -7,6 +7,13 @@
 #include "lanes.h"
 #include "reduce.h"
 
+/* Query rows of a tile: their packed form [k][RK_VL] has a lane for each. */
+#if RK_MR > RK_VL
+#define TILE_ROWS RK_VL
+#else
+#define TILE_ROWS RK_MR
+#endif
+
 /* Keys and values of one key head. */
 typedef struct {
     const float *keys;   /* panels [d][NR], the first of which is number first_panel */
@@ -65,7 +72,7 @@ RK_INLINE void tile(const int rows, const int vectors, int64_t from, int64_t to,
                     int64_t ldb, int64_t panel, float *c, int64_t ldc) {
     int first = 1;
     do {
-        rk_vec p[RK_MR][2 * RK_NV];
+        rk_vec p[TILE_ROWS][2 * RK_NV];
         int64_t stop = (from / RK_SEGMENT + 1) * RK_SEGMENT;
         if (stop > to) stop = to;
 #pragma GCC unroll 16
@@ -114,12 +121,12 @@ RK_INLINE void tile(const int rows, const int vectors, int64_t from, int64_t to,
 #define EACH_8(X) EACH_6(X) X(7) X(8)
 #define EACH_14(X) EACH_8(X) X(9) X(10) X(11) X(12) X(13) X(14)
 #define EACH_(n, X) RK_CAT(EACH_, n)(X)
-EACH_(RK_MR, TILE)
+EACH_(TILE_ROWS, TILE)
 #define TILE_ENTRY(rows) {wide_##rows, pair_##rows, one_##rows, WIDE(rows)},
 static const struct {
     tile_fn *wide, *pair, *one;
     int vectors; /* of wide */
-} tiles[] = {EACH_(RK_MR, TILE_ENTRY)};
+} tiles[] = {EACH_(TILE_ROWS, TILE_ENTRY)};
 
 /* Columns 0 .. count * RK_VL of c; b's vector v lies at v / NV * panel + v % NV * VL. */
 static void product(int rows, int64_t count, int64_t from, int64_t to, const float *a, const float *b, int64_t ldb,
