@@ -105,7 +105,7 @@ def module_plan(module: nn.Module, inputs: Mapping[str, torch.Tensor], level: st
     first = next(iter(inputs.values()))
     try:
         return _probe(module, _probe_inputs(inputs, count, "meta"), count, level)
-    except (NotImplementedError, RuntimeError, ValueError):
+    except (NotImplementedError, RuntimeError, TypeError, ValueError):
         # The forward pass looks at values, which meta tensors do not have.
         if tokens is None:
             return _probe(module, inputs, first.shape[0] if first.dim() else 1, level)

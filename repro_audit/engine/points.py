@@ -138,7 +138,7 @@ class _Capture:
 def _probe(module: nn.Module, layout: Layout, candidates: tuple[Site, ...]) -> Plan:
     try:
         return _run_probe(module, layout, candidates, meta=True)
-    except (NotImplementedError, RuntimeError):
+    except (NotImplementedError, RuntimeError, TypeError):
         # The forward pass looks at values (which expert, which length), which meta tensors do not have.
         return _run_probe(module, layout, candidates, meta=False)
 

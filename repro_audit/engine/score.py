@@ -12,6 +12,7 @@ from torch import nn
 from repro_audit.engine.buffers import derived_buffers
 from repro_audit.engine.context import audited
 from repro_audit.engine.coverage import modules_covered
+from repro_audit.engine.escapes import closed
 from repro_audit.engine.fused import fused_modules
 from repro_audit.engine.layout import first_tensor
 from repro_audit.engine.modulepoints import ModulePlan, Passing, module_plan, outputs, real_mode, watched
@@ -67,6 +68,7 @@ def score_module(
     mode = real_mode(module)
     with ExitStack() as stack:
         stack.enter_context(audited())
+        stack.enter_context(closed())
         stack.enter_context(stored_parameters(module, ACTIVATION_DTYPES[settings.activations]))
         buffers = stack.enter_context(derived_buffers(module, mode))
         if fuse:

@@ -18,6 +18,7 @@ from repro_audit.engine.cache import PositionCache
 from repro_audit.engine.context import audited
 from repro_audit.engine.coverage import modules_covered
 from repro_audit.engine.dispatch import ProfileMode
+from repro_audit.engine.escapes import closed
 from repro_audit.engine.fused import fused_modules, fuses_attention
 from repro_audit.engine.hooks import hooked
 from repro_audit.engine.layout import find_layout
@@ -70,6 +71,7 @@ class Session:
     def _open(self) -> Iterator[None]:
         with ExitStack() as stack:
             stack.enter_context(audited())
+            stack.enter_context(closed())
             stack.enter_context(stored_parameters(self.module, self.dtype))
             self.buffers = stack.enter_context(derived_buffers(self.module, self.mode))
             if self.fuse:

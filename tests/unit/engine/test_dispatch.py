@@ -193,3 +193,21 @@ def test_integers_steer_the_program() -> None:
         return int(index.max()) + sum(index.tolist()) + int((index > 1).sum().item())
 
     assert run(steer) == 3 + 6 + 2
+
+
+@pytest.mark.parametrize("way", ["tolist", "numpy"])
+def test_floats_do_not_leave_by_a_back_door(way: str) -> None:
+    class Leaky(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            taken = getattr(x, way)()
+            return x * float(taken[0][0])
+
+    class Counting(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x * len(getattr((x > 0), way)())
+
+    with pytest.raises(InconclusiveError, match=f"Tensor.{way} takes floats out of a tensor in the model"):
+        engine.score_module(loaded(Leaky().eval()), {"x": X}, settings())
+    engine.score_module(loaded(Counting().eval()), {"x": X}, settings())
+    assert getattr(X, way)() is not None
+    assert "escape" not in getattr(torch.Tensor, way).__name__
