@@ -142,6 +142,47 @@ def test_prover_who_ran_altered_weights_is_caught_at_the_point(cli, model, key, 
     assert tree["matrix"] == [] or tree["matrix"][0]["rows"] == []
 
 
+@pytest.mark.parametrize("level", ["layers", "ops"])
+def test_one_ulp_at_one_element_is_one_origin(cli, key, pub, tmp_path, level):
+    """One element of the MLP of layer 1, at the third token, is one unit in the last place off."""
+    import ctypes
+
+    import torch
+
+    from repro_audit import models
+    from repro_audit.cli.recording import Plan, Sampling, record_loaded
+    from repro_audit.manifest.keys import load_private
+    from repro_audit.progress import NullObserver
+    from repro_audit.settings import Decoding, RunSettings
+    from tests.helpers.tiny_models import tiny_folder
+
+    def off_by_one_ulp(_module: object, _inputs: object, output: torch.Tensor) -> None:
+        rows = output.reshape(-1, output.shape[-1])
+        if rows.shape[0] > 2 and output.device.type == "cpu":
+            address = rows.data_ptr() + (2 * rows.stride(0) + 5) * 4
+            ctypes.cast(address, ctypes.POINTER(ctypes.c_uint32))[0] += 1
+
+    model = tiny_folder(tmp_path / "four", num_hidden_layers=4)
+    loaded = models.load(str(model))
+    loaded.module.get_submodule("model.layers.1.mlp").register_forward_hook(off_by_one_ulp)
+    plan = Plan(
+        str(model), (PROMPT,), Sampling(4), RunSettings(Decoding(4), level=level), tmp_path / "ulp",
+        key=load_private(str(key)),
+    )  # fmt: skip
+    record_loaded(plan, loaded, NullObserver())
+    ran = cli("verify", tmp_path / "ulp.manifest.json", "--model", model, "--trusted-key", pub, "-f", "json")
+    tree = result(ran.out)
+    origins = [finding for finding in tree["findings"] if finding["code"] == "RA401"]
+    assert ran.code == 3
+    assert [(finding["point"], finding["position"]) for finding in origins] == [("model.layers.1.mlp", 2)]
+    assert tree["counts"]["origins"] == 1
+    rows = dict(row.rsplit(" ", 1) for row in tree["matrix"][0]["rows"])
+    assert set(rows["layer 0"]) == {"."}
+    assert rows["layer 1"][2] == "O"
+    assert rows["layer 3"].startswith("..x")
+    assert tree["counts"]["inherited"] > 10
+
+
 def test_another_model_is_inconclusive(cli, recorded, pub, tmp_path):
     from tests.helpers.tiny_models import tiny_folder
 
