@@ -60,12 +60,14 @@ def measure_verification(model: LoadedModel, rounds: int) -> Iterator[tuple[str,
     generating: list[float] = []
     prefilling: list[float] = []
     verifying: list[float] = []
+    theirs: list[float] = []
     for _ in range(rounds):
         record, seconds = _record(model, prompt, VERIFY_DRAWN, "layers")
         generating.append(seconds)
         drawn = record.sequences[0].generated
         fed = (*prompt, *drawn)[:-1]
         prefilling.append(_record(model, fed, 0, "logits")[1])
+        theirs.append(_seconds(lambda fed=fed: _hugging_face(model, fed, 0)))
         settings = _settings(len(drawn), "layers")
         started = time.perf_counter()
         again = engine.replay(
@@ -76,6 +78,7 @@ def measure_verification(model: LoadedModel, rounds: int) -> Iterator[tuple[str,
     made, plain, checked = _median(generating), _median(prefilling), _median(verifying)
     yield f"generate {VERIFY_PROMPT} + {VERIFY_DRAWN}, --record layers", milliseconds(made)
     yield "plain prefill of that length (--record logits)", milliseconds(plain)
+    yield "the same by Hugging Face fp32 eager", milliseconds(_median(theirs))
     yield (
         "verify (one teacher-forced prefill)",
         f"{milliseconds(checked)}, {checked / plain:.2f} of the prefill, {checked / made:.2f} of generating",

@@ -40,7 +40,7 @@ def measure(rounds: int) -> Iterator[tuple[str, str]]:
                 torch.matmul(x, w32)
 
         with torch.inference_mode():
-            times = race({"ours": ours, "torch": theirs}, rounds=rounds, warmups=2)
+            times = race({"ours": ours, "torch": theirs}, rounds=3 * rounds, warmups=2)
         mine, other = times["ours"].median / calls, times["torch"].median / calls
         yield (
             f"gemm M={rows}",
