@@ -185,12 +185,15 @@ def record_loaded(plan: Plan, model: LoadedModel, observer: Observer) -> Recorde
 def _check_prompts(plan: Plan) -> None:
     """Refuse prompts that do not fit, before the weights are read."""
     from repro_audit.models.preview import preview
+    from repro_audit.models.quiet import quiet_transformers
 
     seen = preview(plan.model, revision=plan.revision)
     if seen is None or seen.tokenizer is None:
         return
     for index, text in enumerate(plan.prompts):
-        _require_fits(len(seen.tokenizer.encode(text, plan.chat).token_ids), index, plan, seen.context_length)
+        with quiet_transformers():
+            tokens = len(seen.tokenizer.encode(text, plan.chat).token_ids)
+        _require_fits(tokens, index, plan, seen.context_length)
 
 
 def _require_fits(tokens: int, index: int, plan: Plan, context: int | None) -> None:

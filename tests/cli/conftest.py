@@ -22,10 +22,9 @@ class Ran:
     def refused(self, code: int, *words: str) -> None:
         """Assert the contract of every refusal: the code, one sentence on stderr with the words, no more."""
         assert self.code == code, (self.code, self.err)
-        lines = self.err.splitlines()
-        said = [line for line in lines if line.startswith("repro-audit: ")]
+        said = self.err.splitlines()
         assert len(said) == 1, self.err
-        assert "Traceback" not in self.err
+        assert said[0].startswith("repro-audit: ")
         for word in words:
             assert word in said[0], (word, said[0])
 
