@@ -46,7 +46,8 @@ def _play(common: Common, folder: Path) -> Result:
 
     from repro_audit.manifest import keys
     from repro_audit.models.tamper import tampered_copy
-    from repro_audit.verify.verify import Options, verify
+    from repro_audit.verify.claim import Options
+    from repro_audit.verify.verify import verify
 
     key, copy = folder / "key.pem", folder / "tampered"
     for path in (key, key.with_name("key.pem.pub")):

@@ -62,7 +62,8 @@ def verify(  # noqa: PLR0917  (the command line's own flags)
     """Rerun a record here, compare every recorded bit, and name where the bits first part."""
     from repro_audit.manifest.files import require_writable
     from repro_audit.manifest.private import parse_challenge
-    from repro_audit.verify.verify import Options, open_claim, require_attestable
+    from repro_audit.verify.claim import Options, open_claim
+    from repro_audit.verify.outcome import require_attestable
     from repro_audit.verify.verify import verify as run_verification
 
     options = Options(

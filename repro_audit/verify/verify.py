@@ -7,130 +7,26 @@ loaded on behalf of a manifest that nobody trusted vouches for.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from repro_audit.errors import InconclusiveError, UntrustedError, UsageError
-from repro_audit.manifest.dsse import Opened
-from repro_audit.manifest.keys import TrustedKey
-from repro_audit.manifest.opening import open_recorded
-from repro_audit.manifest.private import read_inputs
+from repro_audit.errors import InconclusiveError, UsageError
 from repro_audit.manifest.types import Manifest
 from repro_audit.progress import Observer
-from repro_audit.trace.record import Digests, Point, RunRecord
-from repro_audit.trace.tracefile import open_trace
-from repro_audit.verdict import Finding, Result, Verdict
-from repro_audit.verify import environment, identity
-from repro_audit.verify.check import check_sequence, require_known_profile
+from repro_audit.trace.record import Point, RunRecord
+from repro_audit.verdict import Finding
+from repro_audit.verify import identity
+from repro_audit.verify.claim import Claim, Options, open_claim
 from repro_audit.verify.compare import Comparison, compare_sequence, match_points, whole_points
-from repro_audit.verify.grade import Grade, device_of, grade
-from repro_audit.verify.judge import heat_map, origin_findings, verdict_of, worst_first
+from repro_audit.verify.judge import heat_map, origin_findings
 from repro_audit.verify.origins import find_origins
+from repro_audit.verify.outcome import Verification, conclude
 
 if TYPE_CHECKING:
     from repro_audit.models.loaded import LoadedModel
 
-
-@dataclass(frozen=True)
-class Options:
-    """What the verifier was asked and allowed to do.
-
-    Attributes:
-        manifest: the envelope's file.
-        model: MODEL as typed, or None: the packaged demo or a local hub-cache revision.
-        trusted: keys that may vouch.
-        allow_untrusted: compare bits although nobody trusted vouches.
-        trace: the trace file, or None for the one beside the manifest, if there is one.
-        inputs: the inputs of a private run.
-        challenge: the nonce that the manifest must hold (lower-case hex).
-        device: as resolved.
-        online: may download the model that the command line names.
-        batch_size, prefill_chunk: schedule of the rerun; 0 for the recorder's.
-    """
-
-    manifest: Path
-    model: str | None = None
-    trusted: tuple[TrustedKey, ...] = ()
-    allow_untrusted: bool = False
-    trace: Path | None = None
-    inputs: Path | None = None
-    challenge: str | None = None
-    device: str = "cpu"
-    online: bool = False
-    batch_size: int = 0
-    prefill_chunk: int = 0
-
-
-@dataclass(frozen=True)
-class Claim:
-    """A manifest that was opened: what is claimed, who vouches, and the tokens if they were private.
-
-    Attributes:
-        opened: the envelope.
-        manifest: the parsed payload.
-        prompts, generated, texts: per sequence; from the inputs file where the manifest withholds them.
-        salt: of a private run.
-        trace: per sequence, recorded point index -> row digests; None without a trace file.
-    """
-
-    opened: Opened
-    manifest: Manifest
-    prompts: tuple[tuple[int, ...], ...]
-    generated: tuple[tuple[int, ...], ...]
-    texts: tuple[str | None, ...]
-    salt: bytes | None
-    trace: tuple[Mapping[int, Digests], ...] | None
-
-
-@dataclass(frozen=True)
-class Verification:
-    """The outcome, and what an attestation needs to know of it."""
-
-    result: Result
-    claim: Claim
-    grade: Grade
-
-
-def open_claim(options: Options) -> Claim:
-    """Everything that can be said before a model is touched.
-
-    Raises:
-        UntrustedError: no trusted signature, malformed, contradictory, or the trace is another one.
-        UsageError: unreadable files, or inputs that are missing or not asked for.
-    """
-    recorded = open_recorded(options.manifest, options.trusted, allow_untrusted=options.allow_untrusted)
-    opened, manifest = recorded.opened, recorded.manifest
-    require_known_profile(manifest)
-    if manifest.privacy is None:
-        if options.inputs is not None:
-            raise UsageError("the inputs of this manifest are not private", hint="leave --inputs out")
-        prompts = tuple(sequence.prompt or () for sequence in manifest.sequences)
-        generated = tuple(sequence.generated or () for sequence in manifest.sequences)
-        texts = tuple(sequence.text for sequence in manifest.sequences)
-        salt = None
-    else:
-        if options.inputs is None:
-            raise UsageError("the inputs of this manifest are private", hint="pass --inputs NAME.inputs.json")
-        private = read_inputs(options.inputs, manifest)
-        prompts = tuple(sequence.prompt for sequence in private.sequences)
-        generated = tuple(sequence.generated for sequence in private.sequences)
-        texts = tuple(sequence.text for sequence in private.sequences)
-        salt = private.salt
-    trace = options.trace if options.trace is not None else recorded.trace
-    return Claim(opened, manifest, prompts, generated, texts, salt, _read_trace(trace, manifest))
-
-
-def _read_trace(path: Path | None, manifest: Manifest) -> tuple[Mapping[int, Digests], ...] | None:
-    if path is None:
-        return None
-    found = []
-    with open_trace(path, manifest) as trace:
-        for index in range(len(manifest.sequences)):
-            check_sequence(manifest, trace, index)
-            found.append({point: rows.digests for point, rows in trace.rows(index).items()})
-    return tuple(found)
+__all__ = ["Options", "Verification", "open_claim", "verify"]
 
 
 def verify(options: Options, observer: Observer) -> Verification:
@@ -165,7 +61,7 @@ def verify(options: Options, observer: Observer) -> Verification:
         Finding("RA501", f"{name} gives wrong bits on this machine", "environment") for name in failed
     ]
     if failed:
-        return _conclude(options, claim, model, findings, counts={}, maps=(), changed=bool(changed))
+        return conclude(options, claim, model, findings, counts={}, maps=(), changed=bool(changed))
 
     required, rerun = _rerun(options, claim, model, observer)
     observer.stage("compare rows")
@@ -195,7 +91,7 @@ def verify(options: Options, observer: Observer) -> Verification:
     if claim.trace is None:
         counts = {f"points {name.removeprefix('rows ')}": count for name, count in counts.items()}
     findings += _tokens(claim, rerun) + _texts(claim, model) + _cache(manifest, rerun)
-    return _conclude(options, claim, model, findings, counts=counts, maps=maps, changed=bool(changed))
+    return conclude(options, claim, model, findings, counts=counts, maps=maps, changed=bool(changed))
 
 
 def _rerun(
@@ -339,94 +235,3 @@ def _weight_text(model: LoadedModel) -> Callable[[str], str]:
 
 def _token_text(claim: Claim, model: LoadedModel, index: int) -> _TokenText:
     return _TokenText(model, claim.prompts[index] + claim.generated[index])
-
-
-def _conclude(
-    options: Options,
-    claim: Claim,
-    model: LoadedModel,
-    findings: list[Finding],
-    *,
-    counts: Mapping[str, int],
-    maps: Sequence[tuple[str, tuple[str, ...]]],
-    changed: bool,
-) -> Verification:
-    manifest = claim.manifest
-    here = environment.collect()
-    theirs, mine = device_of(dict(manifest.environment)), device_of(here)
-    reached = grade(theirs, mine)
-    verdict = verdict_of(findings, Verdict.REPRODUCED)
-    settings = manifest.settings
-    tokens = sum(len(prompt) for prompt in claim.prompts), sum(len(drawn) for drawn in claim.generated)
-    facts = (
-        ("model", f"{manifest.model.name} (given here: {model.name})"),
-        ("recorded on", f"{theirs.text} - claimed"),
-        ("rerun on", f"{mine.text} - measured"),
-        ("grade", reached.text),
-        ("trust", claim.opened.describe()),
-        ("profile", f"{settings.profile} v{manifest.profile_version}, activations {settings.activations}, "
-                    f"record {settings.level}"),
-        ("tokens", f"{len(manifest.sequences)} sequence(s), {tokens[0]} prompt + {tokens[1]} generated"),
-        ("run root", manifest.root),
-        ("payload", manifest.payload_sha256),
-    )  # fmt: skip
-    ordered = worst_first(findings)
-    result = Result(
-        "verify",
-        verdict,
-        _summary(verdict, ordered, changed),
-        ordered,
-        facts,
-        tuple(counts.items()),
-        tuple(maps),
-        _next(options, verdict, ordered, settings.level),
-    )
-    return Verification(result, claim, reached)
-
-
-def _summary(verdict: Verdict, findings: tuple[Finding, ...], changed: bool) -> str:
-    if verdict is Verdict.REPRODUCED:
-        return "every recorded bit was computed again and is the same"
-    if verdict is Verdict.DIVERGED:
-        shown = next(
-            (f for f in findings if f.code in ("RA401", "RA402", "RA405", "RA406") and f.point), None
-        )
-        if changed and shown is None:
-            return "the model given here has other weights; no recorded row shows it"
-        if shown is not None:
-            token = f" at token {shown.position}" if shown.position is not None else ""
-            why = (
-                "the model given here has other weights; they show first in"
-                if changed
-                else "bits first differ in"
-            )
-            return f"{why} {shown.point}{token} of sequence {shown.sequence}"
-    first = next((finding for finding in findings if finding.kind != "note"), None)
-    return first.message if first is not None else verdict.value.lower()
-
-
-def _next(options: Options, verdict: Verdict, findings: tuple[Finding, ...], level: str) -> str:
-    codes = {finding.code for finding in findings}
-    if verdict is Verdict.REPRODUCED:
-        trusted = "" if options.trusted else " (with --trusted-key)"
-        return f"repro-audit verify {options.manifest} --key KEY --attest OUT{trusted}"
-    if "RA501" in codes:
-        return "repro-audit doctor"
-    if "RA301" in codes:
-        return f"repro-audit show {options.manifest}, for the revision that was recorded"
-    if verdict is Verdict.DIVERGED and level != "ops":
-        return "repro-audit run MODEL --record ops on the recorder's machine, to name the operator"
-    first = findings[0].code if findings else "RA000"
-    return f"repro-audit explain {first}"
-
-
-def require_attestable(verification: Verification) -> None:
-    """Refuse to attest to a record for which nobody trusted vouches.
-
-    Raises:
-        UntrustedError: trust was waived.
-    """
-    if not verification.claim.opened.signers:
-        raise UntrustedError(
-            "an attestation needs a manifest that a trusted key signed", hint="pass --trusted-key PUB"
-        )
