@@ -35,7 +35,7 @@ class ReproAuditError(Exception):
 
 
 class UsageError(ReproAuditError):
-    """Bad arguments or configuration; a path that is missing, unreadable or unwritable; disk full (exit 2)."""
+    """Bad arguments or configuration; a missing, unreadable or unwritable path; disk full (exit 2)."""
 
     verdict = Verdict.USAGE
 

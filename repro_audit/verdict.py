@@ -68,8 +68,8 @@ class Finding:
     Attributes:
         code: rule code, ``RA001`` and so on; ``repro-audit explain CODE`` documents each.
         message: one sentence.
-        kind: ``origin``, ``inherited``, ``weights``, ``inputs``, ``tokens``, ``cache``, ``scalar``, ``trust``,
-            ``structure``, ``environment`` or ``note``.
+        kind: ``origin``, ``inherited``, ``weights``, ``inputs``, ``tokens``, ``cache``, ``scalar``,
+            ``trust``, ``structure``, ``environment`` or ``note``.
         point: point name, where one is meant.
         sequence: index of the sequence in request order.
         position: 0-based token position from the sequence's first real token.

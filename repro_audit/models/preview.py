@@ -1,7 +1,7 @@
 """What can be known of a model before its weights are read: its tokenizer and how much context it has.
 
-A prompt that does not fit is refused here, not after minutes of loading. Whatever a preview cannot tell (a hub id
-that is not on this machine yet, a Python factory), the checks after loading still do.
+A prompt that does not fit is refused here, not after minutes of loading. Whatever a preview cannot tell (a
+hub id that is not on this machine yet, a Python factory), the checks after loading still do.
 """
 
 from __future__ import annotations

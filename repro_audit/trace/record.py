@@ -72,7 +72,7 @@ class SequenceRecord:
     prompt: tuple[int, ...]
     generated: tuple[int, ...]
     rows: dict[int, PointRows] = field(default_factory=dict)
-    #: uint32 [count, 2, 2]: per logits row the two largest (token id, fp32 bit pattern), ties to the lowest id.
+    #: uint32 [count, 2, 2]: per logits row the two largest (token id, fp32 bits), ties to the lowest id.
     top2: npt.NDArray[np.uint32] | None = None
     text: str | None = None
 
@@ -98,7 +98,7 @@ class TensorDigest:
 
 @dataclass(frozen=True)
 class OperatorCount:
-    """Coverage of one operator: how it was classed (``exact``, ``specified``, ``structural``), how often it ran.
+    """Coverage of one operator: how it was classed (``exact``, ``specified``, ``structural``), its calls.
 
     ``calls`` depends on the schedule and is a claim; the classes are evidence.
     """

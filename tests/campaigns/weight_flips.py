@@ -3,11 +3,11 @@
 Two ways for a bit to be wrong:
 
 * *verifier*: the file that the verifier holds differs from what was recorded. The tensor must be named.
-* *prover*: what really ran differs, while the manifest claims the genuine digests. No digest of a weight can show
-  it; the points that consumed the weight must, and nothing else may be called an origin.
+* *prover*: what really ran differs, while the manifest claims the genuine digests. No digest of a weight can
+  show it; the points that consumed the weight must, and nothing else may be called an origin.
 
-A flip that changes no recorded row (a sign of zero, an embedding row that is never read) is counted apart: the
-prover's run then is the claimed computation, bit for bit, and the audit has to say REPRODUCED.
+A flip that changes no recorded row (a sign of zero, an embedding row that is never read) is counted apart:
+the prover's run then is the claimed computation, bit for bit, and the audit has to say REPRODUCED.
 
     python -m tests.campaigns.weight_flips MODEL_FOLDER [--flips 50] [--seed 0]
 """
@@ -186,7 +186,8 @@ class Campaign:
         origins = sorted({f.point or "" for f in result.findings if f.kind in ("origin", "cache")})
         if result.verdict is Verdict.REPRODUCED and not origins:
             return Outcome(flip, "prover", "no effect", "")
-        aliases = {flip.tensor, *(name for group in self.model.tied if flip.tensor in group for name in group)}
+        groups = [group for group in self.model.tied if flip.tensor in group]
+        aliases = {flip.tensor}.union(*groups)
         consumers = {point.name for point in self.points if aliases.intersection(point.weights)}
         right = result.verdict is Verdict.DIVERGED and bool(origins) and consumers.issuperset(origins)
         return Outcome(flip, "prover", "caught" if right else "MISSED", ", ".join(origins))

@@ -5,6 +5,7 @@ Needs ``aarch64-linux-gnu-gcc`` and ``qemu-aarch64`` (Debian: gcc-aarch64-linux-
 
 from __future__ import annotations
 
+import ctypes
 import shutil
 import struct
 import subprocess
@@ -13,12 +14,11 @@ from pathlib import Path
 import pytest
 import torch
 from kernel_support import DTYPES, raw_bits, tensor
-from repro_kernels.cpu import build, gemm
+from repro_kernels.cpu import build, elementary, gemm, native
 
 CC = "aarch64-linux-gnu-gcc"
 QEMU = "qemu-aarch64"
 ROOT = "/usr/aarch64-linux-gnu"
-SOURCES = ("gemm.c", "gemm_simd.h", "common.h", "portable.c")
 
 pytestmark = pytest.mark.skipif(
     not (shutil.which(CC) and shutil.which(QEMU)), reason=f"needs {CC} and {QEMU}"
@@ -29,13 +29,7 @@ pytestmark = pytest.mark.skipif(
 def machine(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """The cross-compiled shared object and the driver that calls into it."""
     folder = tmp_path_factory.mktemp("aarch64")
-    sources = folder / "csrc"
-    sources.mkdir()
-    for name in SOURCES:
-        shutil.copy(build.SOURCE_DIR / name, sources)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(build, "SOURCE_DIR", sources)
-        library = build.build(folder / "kernels.so", command=[CC], architecture="aarch64")
+    library = build.build(folder / "kernels.so", command=[CC], architecture="aarch64")
     driver = folder / "driver"
     source = Path(__file__).with_name("aarch64_driver.c")
     # The driver brings the OpenMP runtime, as PyTorch does.
@@ -44,16 +38,26 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     return driver, library
 
 
-def written(name: str, buffers: list[bytes | None], floats: list[float]) -> bytes:
-    """One call as the driver reads it; None is a null pointer."""
-    record = [name.encode().ljust(64, b"\0"), struct.pack("<q", len(buffers))]
-    for buffer in buffers:
-        record.append(
-            struct.pack("<2q", 1, 0) if buffer is None else struct.pack("<2q", 2, len(buffer)) + buffer
-        )
+def written(name: str, arguments: list[bytes | int | None], floats: list[float]) -> bytes:
+    """One call as the driver reads it: bytes are a buffer, None a null pointer."""
+    record = [name.encode().ljust(64, b"\0"), struct.pack("<q", len(arguments))]
+    for argument in arguments:
+        if isinstance(argument, bytes):
+            record.append(struct.pack("<2q", 2, len(argument)) + argument)
+        else:
+            record.append(struct.pack("<2q", 1 if argument is None else 0, argument or 0))
     record.append(struct.pack("<q", len(floats)))
     record += [struct.pack("<f4x", value) for value in floats]
     return b"".join(record)
+
+
+def run(machine: tuple[Path, Path], folder: Path, calls: list[bytes]) -> bytearray:
+    """The buffers of every call after it, one after the other."""
+    (folder / "calls").write_bytes(struct.pack("<q", len(calls)) + b"".join(calls))
+    driver, library = machine
+    arguments = [str(path) for path in (driver, library, folder / "calls", folder / "results")]
+    subprocess.run([QEMU, "-L", ROOT, *arguments], check=True)
+    return bytearray((folder / "results").read_bytes())
 
 
 def memory(t: torch.Tensor) -> bytes:
@@ -62,7 +66,6 @@ def memory(t: torch.Tensor) -> bytes:
 
 
 def test_matrix_products(machine: tuple[Path, Path], tmp_path: Path) -> None:
-    driver, library = machine
     records, expected = [], []
     for seed, flavour in enumerate(("normal", "cancelling", "subnormal", "wide", "any bits")):
         for m, n, k in ((1, 40, 300), (2, 33, 129), (9, 50, 200), (20, 17, 64)):
@@ -75,12 +78,27 @@ def test_matrix_products(machine: tuple[Path, Path], tmp_path: Path) -> None:
                 buffers = [numbers, memory(x), memory(w), bytes(found.nbytes)]
                 records.append(written("rk_gemm_neon", [*buffers, None, None, None, None], [1.0, 1.0]))
                 expected.append((sum(len(buffer) for buffer in buffers[:3]), found))
-    calls, results = tmp_path / "calls", tmp_path / "results"
-    calls.write_bytes(struct.pack("<q", len(records)) + b"".join(records))
-    subprocess.run([QEMU, "-L", ROOT, str(driver), str(library), str(calls), str(results)], check=True)
-    content, at = bytearray(results.read_bytes()), 0
+    content, at = run(machine, tmp_path, records), 0
     for inputs, wanted in expected:
         start, at = at + inputs, at + inputs + wanted.nbytes
         got = torch.frombuffer(content[start:at], dtype=wanted.dtype)
         assert raw_bits(got) == raw_bits(wanted)
     assert at == len(content)
+
+
+def test_elementary_functions(machine: tuple[Path, Path], tmp_path: Path) -> None:
+    function = native.fn("unary")
+    pointer, size = ctypes.c_void_p, ctypes.c_int64
+    function.argtypes = [size, pointer, pointer, size, pointer]
+    x = torch.cat([tensor((1000,), seed=1, flavour=f, specials=0.02) for f in ("normal", "wide", "any bits")])
+    records, expected = [], []
+    for code in range(len(elementary.ELEMENTARY) + len(elementary.COMPOSITE)):
+        y = torch.empty_like(x)
+        function(code, x.data_ptr(), y.data_ptr(), x.numel(), None)
+        expected.append(y)
+        records.append(written("rk_unary_neon", [code, memory(x), bytes(y.nbytes), x.numel(), None], []))
+    content = run(machine, tmp_path, records)
+    for code, wanted in enumerate(expected):
+        start = (2 * code + 1) * x.nbytes
+        got = torch.frombuffer(content[start : start + x.nbytes], dtype=torch.float32)
+        assert raw_bits(got) == raw_bits(wanted), f"function {code}"

@@ -14,7 +14,7 @@ from repro_kernels.cpu import native
 
 @contextmanager
 def default_fpenv() -> Iterator[None]:
-    """Round to nearest even and keep subnormals on all threads; what they had before is put back on the way out."""
+    """Round to nearest even, subnormals kept, on all threads; what they had before is put back afterwards."""
     threads = native.fn("fpenv_threads")()
     saved = (ctypes.c_uint64 * threads)()
     native.fn("fpenv_default")(saved, ctypes.c_int(threads))
