@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -30,6 +30,9 @@ from repro_audit.cli.app import app, complain, flag_only
 from repro_audit.errors import ReproAuditError
 
 __all__ = ["app", "main", "run_and_exit"]
+
+# What typer raises on bad arguments: public since 0.28, before that the base of its public BadParameter.
+_BAD_USAGE: type[Any] = getattr(typer, "TyperException", typer.BadParameter.__mro__[2])
 
 
 def _patient_threads() -> None:
@@ -80,7 +83,7 @@ def run_and_exit(arguments: Sequence[str] | None = None) -> int:
             prog_name="repro-audit",
             standalone_mode=False,
         )
-    except typer.TyperException as error:
+    except _BAD_USAGE as error:
         complain(f"{error.format_message().rstrip('.')}; see repro-audit --help")
         return 2
     except ReproAuditError as error:
