@@ -190,18 +190,26 @@ class ProfileMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return _map(take, args), {key: _map(take, value) for key, value in kwargs.items()}
 
     def _note_scalars(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-        """Record the float scalars among the arguments; True if one of them may make a mask."""
+        """Record the float scalars among the arguments; True if one of them may make a mask.
+
+        A mask's addend is not recorded: a masked entry is +0 whatever it was, and how model code spells a
+        mask (-inf, the lowest value, through which operator) moves between versions of transformers.
+        """
         low = False
         for index, value in enumerate(args):
             if type(value) is float:
-                name = func._schema.arguments[index].name
-                self.findings.scalars.add((str(func), name, value.hex()))
-                low |= value <= masks.LOWEST_SCALAR
+                if value <= masks.LOWEST_SCALAR:
+                    low = True
+                else:
+                    name = func._schema.arguments[index].name
+                    self.findings.scalars.add((str(func), name, value.hex()))
         if kwargs:
             for name, value in kwargs.items():
                 if type(value) is float:
-                    self.findings.scalars.add((str(func), name, value.hex()))
-                    low |= value <= masks.LOWEST_SCALAR
+                    if value <= masks.LOWEST_SCALAR:
+                        low = True
+                    else:
+                        self.findings.scalars.add((str(func), name, value.hex()))
         return low
 
 

@@ -57,8 +57,9 @@ def constant(mode: Any, func: Any, args: Any, kwargs: Any) -> Any:
     """A tensor that model code makes from Python numbers: recorded by content, tagged where it masks."""
     value: torch.Tensor = args[0]
     if value.dtype in FLOATS:
-        mode.constant(value)
         low = masks.lowest_entries(value)
+        if value.numel() > _SMALL_CONSTANT or not bool((low | (value == 0)).all()):
+            mode.constant(value)  # the two values of an additive mask, 0 and the lowest, are not evidence
         if value.numel() <= _SMALL_CONSTANT and bool(low.any()):
             mode.tagging = True
             masks.set_tag(value, low)

@@ -10,7 +10,8 @@ import torch
 
 from repro_audit.errors import InconclusiveError
 from repro_audit.models.account import Account, account, named_tensors
-from repro_audit.models.digests import refuse_bad, tensor_digest
+from repro_audit.models.digests import describe_bad, tensor_digest
+from repro_audit.models.loaded import DamagedWeightsError
 from repro_audit.models.quiet import quiet_transformers
 from repro_audit.progress import Observer
 from repro_audit.trace.record import TensorDigest
@@ -122,13 +123,13 @@ def digest_tensors(module: torch.nn.Module, observer: Observer) -> tuple[TensorD
     """Typed digests of every parameter and persistent buffer, tied ones once, sorted by name.
 
     Raises:
-        InconclusiveError: a parameter holds NaN or Inf, a buffer NaN, or a parameter has a dtype outside the
-            contract.
+        DamagedWeightsError: a parameter holds NaN or Inf, or a buffer NaN.
+        InconclusiveError: a parameter has a dtype outside the contract.
     """
     named, _ = named_tensors(module)
     parameters = {name for name, _ in module.named_parameters(remove_duplicate=False)}
     observer.stage("Hashing tensors", sum(tensor.nbytes for tensor in named.values()))
-    result = []
+    result, damage = [], []
     for name, tensor in sorted(named.items()):
         if tensor.device.type != "cpu":
             raise InconclusiveError(
@@ -140,9 +141,13 @@ def digest_tensors(module: torch.nn.Module, observer: Observer) -> tuple[TensorD
                 f"parameter {name} has dtype {tensor.dtype}, outside the contract",
                 hint="use float32, bfloat16 or float16 weights; quantised ones are not covered",
             )
-        refuse_bad(name, tensor, nan_only=name not in parameters)
+        bad = describe_bad(name, tensor, nan_only=name not in parameters)
+        if bad is not None:
+            damage.append(bad)
         result.append(tensor_digest(name, tensor))
         observer.advance(tensor.nbytes)
+    if damage:
+        raise DamagedWeightsError(damage[0], tuple(result))
     return tuple(result)
 
 

@@ -16,7 +16,6 @@ import blake3
 import numpy as np
 import torch
 
-from repro_audit.errors import InconclusiveError
 from repro_audit.trace.digest import row_key
 from repro_audit.trace.record import RowHeader, TensorDigest
 
@@ -93,17 +92,11 @@ def first_bad(tensor: torch.Tensor, *, nan_only: bool = False) -> int | None:
     return None
 
 
-def refuse_bad(name: str, tensor: torch.Tensor, *, nan_only: bool = False) -> None:
-    """Refuse a weight with NaN or (unless ``nan_only``) Inf in it.
-
-    Raises:
-        InconclusiveError: naming the tensor, the flat index and the value.
-    """
+def describe_bad(name: str, tensor: torch.Tensor, *, nan_only: bool = False) -> str | None:
+    """What is wrong with a weight that holds NaN or (unless ``nan_only``) Inf: tensor, value, flat index."""
     index = first_bad(tensor, nan_only=nan_only)
-    if index is not None:
-        value = float(tensor.detach().reshape(-1)[index])
-        what = "NaN" if isnan(value) else ("Inf" if value > 0 else "-Inf")
-        raise InconclusiveError(
-            f"weight {name} holds {what} at flat index {index}",
-            hint="the checkpoint is damaged or was trained into overflow: use another one",
-        )
+    if index is None:
+        return None
+    value = float(tensor.detach().reshape(-1)[index])
+    what = "NaN" if isnan(value) else ("Inf" if value > 0 else "-Inf")
+    return f"weight {name} holds {what} at flat index {index}"

@@ -15,6 +15,20 @@ if TYPE_CHECKING:
     from repro_audit.models.tokenizer import Tokenizer
 
 
+class DamagedWeightsError(InconclusiveError):
+    """A weight holds NaN or Inf: nothing can be computed with this model, but it can be compared.
+
+    Attributes:
+        tensors: the digests of every tensor, the damaged ones included.
+    """
+
+    def __init__(self, message: str, tensors: tuple[TensorDigest, ...]) -> None:
+        super().__init__(
+            message, hint="the checkpoint is damaged or was trained into overflow: use another one"
+        )
+        self.tensors = tensors
+
+
 @dataclass(frozen=True)
 class FileDigest:
     """One file of the model: its name relative to the model (``/`` between parts), SHA-256 hex, bytes."""

@@ -38,7 +38,7 @@ _VERDICTS = {
     **dict.fromkeys(
         ("RA401", "RA402", "RA403", "RA404", "RA405", "RA406", "RA407", "RA408", "RA409"), Verdict.DIVERGED
     ),
-    **dict.fromkeys(("RA307", "RA501", "RA503"), Verdict.INCONCLUSIVE),
+    **dict.fromkeys(("RA307", "RA501", "RA503", "RA504"), Verdict.INCONCLUSIVE),
 }
 
 
@@ -275,5 +275,12 @@ CODES = _table(
         "machine's memory or code is "
         "at fault, so its rerun decides nothing.",
         "Run repro-audit doctor and suspect the memory of this machine.",
+    ),
+    (
+        "RA504",
+        "the rerun stopped",
+        "With the model given here the computation leaves the contract (a NaN, an infinite score), so rows "
+        "cannot be compared. What was found before, other weights above all, stands.",
+        "Fetch the revision that the manifest names.",
     ),
 )

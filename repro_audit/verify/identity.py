@@ -69,25 +69,34 @@ def compare(model: LoadedModel, manifest: Manifest) -> tuple[list[Finding], set[
         InconclusiveError: another configuration, or other tensor names, types or shapes.
     """
     claim = manifest.model
-    recorded = {tensor.name: tensor for tensor in claim.tensors}
-    given = {tensor.name: tensor for tensor in model.tensors}
-    _require_same_shape(recorded, given)
+    differing = changed_tensors(model.tensors, manifest)
+    findings, changed = list(differing.values()), set(differing)
     if model.config_digest != claim.config_digest:
         raise _other_model("its configuration is another one")
     if set(map(frozenset, model.tied)) != set(map(frozenset, claim.tied)):
         raise _other_model("other tensors are tied")
-    changed = {name for name, tensor in recorded.items() if given[name].digest != tensor.digest}
-    findings = [
-        Finding("RA301", f"{name} ({given[name].dtype} {list(given[name].shape)}) has other bits", "weights")
-        for name in recorded
-        if name in changed
-    ]
     if claim.tokenizer_digest and model.tokenizer_digest != claim.tokenizer_digest:
         findings.append(Finding("RA305", "the tokenizer given here is another one", "note"))
     for group in claim.tied:
         if changed.intersection(group):
             changed.update(group)
     return findings, changed
+
+
+def changed_tensors(given: Iterable[TensorDigest], manifest: Manifest) -> dict[str, Finding]:
+    """Tensor name -> finding, for every recorded tensor that has other bits here.
+
+    Raises:
+        InconclusiveError: other tensor names, types or shapes.
+    """
+    recorded = {tensor.name: tensor for tensor in manifest.model.tensors}
+    here = {tensor.name: tensor for tensor in given}
+    _require_same_shape(recorded, here)
+    return {
+        name: Finding("RA301", f"{name} ({tensor.dtype} {list(tensor.shape)}) has other bits", "weights")
+        for name, tensor in recorded.items()
+        if here[name].digest != tensor.digest
+    }
 
 
 def compare_derived(manifest: Manifest, rerun: RunRecord) -> tuple[list[Finding], set[str]]:

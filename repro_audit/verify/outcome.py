@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from repro_audit.errors import UntrustedError
 from repro_audit.verdict import Finding, Result, Verdict
@@ -12,9 +11,6 @@ from repro_audit.verify import environment
 from repro_audit.verify.claim import Claim, Options
 from repro_audit.verify.grade import Grade, device_of, grade
 from repro_audit.verify.judge import verdict_of, worst_first
-
-if TYPE_CHECKING:
-    from repro_audit.models.loaded import LoadedModel
 
 
 @dataclass(frozen=True)
@@ -29,7 +25,7 @@ class Verification:
 def conclude(
     options: Options,
     claim: Claim,
-    model: LoadedModel,
+    model_name: str,
     findings: list[Finding],
     *,
     counts: Mapping[str, int],
@@ -41,7 +37,7 @@ def conclude(
     Args:
         options: what was asked.
         claim: what was claimed.
-        model: what was rerun.
+        model_name: the model that was given here.
         findings: in any order.
         counts: rows or points: identical, origins, inherited.
         maps: per sequence with differences, the rows of its heat map.
@@ -55,7 +51,7 @@ def conclude(
     settings = manifest.settings
     tokens = sum(len(prompt) for prompt in claim.prompts), sum(len(drawn) for drawn in claim.generated)
     facts = (
-        ("model", f"{manifest.model.name} (given here: {model.name})"),
+        ("model", f"{manifest.model.name} (given here: {model_name})"),
         ("recorded on", f"{theirs.text} - claimed"),
         ("rerun on", f"{mine.text} - measured"),
         ("grade", reached.text),
@@ -87,6 +83,8 @@ def _summary(verdict: Verdict, findings: tuple[Finding, ...], changed: bool) -> 
         shown = next(
             (f for f in findings if f.code in ("RA401", "RA402", "RA405", "RA406") and f.point), None
         )
+        if changed and shown is None and any(f.code == "RA504" for f in findings):
+            return "the model given here has other weights, with which the run cannot be computed"
         if changed and shown is None:
             return "the model given here has other weights; no recorded row shows it"
         if shown is not None:

@@ -37,6 +37,8 @@ def verify(options: Options, observer: Observer) -> Verification:
         InconclusiveError: not the model described, or something lies outside the contract.
         UsageError: a file or argument is unusable.
     """
+    from repro_audit.models.loaded import DamagedWeightsError
+
     observer.stage("signature, schema, trace")
     claim = open_claim(options)
     manifest = claim.manifest
@@ -49,7 +51,14 @@ def verify(options: Options, observer: Observer) -> Verification:
             Finding("RA104", f"the manifest {held}, not the challenge {options.challenge}", "trust")
         )
 
-    model = identity.load(options.model, manifest, options.online, observer)
+    try:
+        model = identity.load(options.model, manifest, options.online, observer)
+    except DamagedWeightsError as error:
+        differing = identity.changed_tensors(error.tensors, manifest)
+        if not differing:
+            raise
+        findings += [*differing.values(), _stopped(error)]
+        return conclude(options, claim, "damaged weights", findings, counts={}, maps=(), changed=True)
     weights, changed = identity.compare(model, manifest)
     findings += weights
 
@@ -61,9 +70,16 @@ def verify(options: Options, observer: Observer) -> Verification:
         Finding("RA501", f"{name} gives wrong bits on this machine", "environment") for name in failed
     ]
     if failed:
-        return conclude(options, claim, model, findings, counts={}, maps=(), changed=bool(changed))
+        return conclude(options, claim, model.name, findings, counts={}, maps=(), changed=bool(changed))
 
-    required, rerun = _rerun(options, claim, model, observer)
+    try:
+        required, rerun = _rerun(options, claim, model, observer)
+    except InconclusiveError as error:
+        if not changed:
+            raise
+        # Other weights are a finding whatever they lead to.
+        findings.append(_stopped(error))
+        return conclude(options, claim, model.name, findings, counts={}, maps=(), changed=True)
     observer.stage("compare rows")
     if claim.trace is None:
         findings.append(Finding("RA203", "no trace file: points are named, tokens are not", "note"))
@@ -91,7 +107,11 @@ def verify(options: Options, observer: Observer) -> Verification:
     if claim.trace is None:
         counts = {f"points {name.removeprefix('rows ')}": count for name, count in counts.items()}
     findings += _tokens(claim, rerun) + _texts(claim, model) + _cache(manifest, rerun)
-    return conclude(options, claim, model, findings, counts=counts, maps=maps, changed=bool(changed))
+    return conclude(options, claim, model.name, findings, counts=counts, maps=maps, changed=bool(changed))
+
+
+def _stopped(error: InconclusiveError) -> Finding:
+    return Finding("RA504", f"the rerun with the model given here stopped: {error.message}", "environment")
 
 
 def _rerun(
