@@ -117,7 +117,7 @@ def test_addmm_and_baddbmm_are_the_specification(*, m, n, k, at, out, flavour, b
 @given(
     m=st.integers(1, 60),
     n=st.integers(1, 300),
-    k=st.sampled_from([1, 33, 128, 200, 515]),
+    k=st.sampled_from([1, 33, 128, 200, 384, 515]),
     xt=dtypes,
     wt=dtypes,
     seed=seeds,
@@ -131,6 +131,23 @@ def test_tiles_of_any_shape_give_what_single_rows_give(*, m, n, k, xt, wt, seed)
     single = torch.cat([gemm.linear(row.unsqueeze(0), w, out_dtype=torch.float32) for row in x])
     assert raw_bits(whole) == raw_bits(single)
     assert raw_bits(whole.flip(0)) == raw_bits(gemm.linear(x.flip(0), w, out_dtype=torch.float32))
+
+
+@given(
+    n=st.sampled_from([33, 48, 64, 100]),
+    k=st.sampled_from([16, 48, 128, 144, 256, 272]),
+    xt=dtypes,
+    wt=dtypes,
+    start=st.sampled_from([0, 16, 112, 128]),
+    special=specials,
+    seed=seeds,
+)
+@settings(max_examples=40, deadline=None)
+def test_one_row_of_a_weight_is_the_specification(*, n, k, xt, wt, start, special, seed) -> None:
+    x = tensor((1, k), seed=seed, dtype=xt, specials=special)
+    w = tensor((n, k), seed=seed + 1, dtype=wt, specials=special)
+    expected = [dot.dot(values(x[0]), values(row), start) for row in w]
+    assert_bits(gemm.matmul(x, w.t(), out_dtype=torch.float32, k_start=start), expected)
 
 
 @given(m=st.integers(1, 20), n=st.integers(1, 40), k=st.sampled_from([1, 64, 200]), dtype=dtypes, seed=seeds)
@@ -232,7 +249,7 @@ inputs = [
     (tensor((m, k), seed=m, flavour=flavour, dtype=x, specials=0.0005),
      tensor((n, k), seed=n, flavour=flavour, dtype=w, specials=0.0005))
     for flavour in ('normal', 'cancelling', 'subnormal', 'wide', 'any bits')
-    for m, n, k in ((1, 70, 300), (2, 64, 129), (3, 40, 128), (7, 33, 260), (29, 130, 200), (64, 20, 515))
+    for m, n, k in ((1, 70, 300), (1, 96, 272), (2, 64, 129), (3, 40, 128), (7, 33, 260), (29, 130, 200), (64, 20, 515))
     for x, w in ((F32, F32), (F32, BF16), (BF16, F16), (F16, F32))
 ]
 digest = hashlib.sha256()

@@ -4,13 +4,14 @@
  *
  *   the left matrix is packed once, upcast, as [segment][row][k];
  *   a task is a block of output columns: segment by segment, the right matrix's rows are packed, upcast, into panels
- *   [k][RK_NR]; a tile of partial sums in registers runs over the segment and is added to the block's accumulators.
+ *   [k][RK_NR]; a tile of partial sums in registers runs over the segment and is added to the block's accumulators
+ *   (one row of a weight goes without packing: gemm_row.h).
  *
  * Lanes are output columns, so no sum ever crosses lanes. */
 #include <omp.h>
 #include <stdlib.h>
 
-#include "gemm_simd.h"
+#include "gemm_row.h"
 
 #define MAX_COLUMNS 128             /* of a task */
 #define MIN_ROWS 128                /* of the left matrix packed at a time: every lot of rows packs the right matrix again */
@@ -69,6 +70,13 @@ RK_INLINE void pack_row(float *dst, const void *src, int dtype, int64_t at, int6
 static void pack_panel_any(float *dst, const void *src, int dtype, int64_t at, int64_t count, int64_t kc,
                            int64_t stride_n, int64_t stride_k, int64_t ahead) {
 #define CALL(d) pack_panel(dst, src, d, at, count, kc, stride_n, stride_k, ahead)
+    BY_DTYPE(dtype, CALL)
+#undef CALL
+}
+
+static void lean_any(const float *a, const void *src, int dtype, int64_t at, int64_t first_length, int64_t K,
+                     int64_t stride, float *sums) {
+#define CALL(d) lean(a, src, d, at, first_length, K, stride, sums)
     BY_DTYPE(dtype, CALL)
 #undef CALL
 }
@@ -197,6 +205,13 @@ static void block(const problem *q, int64_t z, int64_t m, int64_t rows, int64_t 
         memset(acc, 0, RK_NR * sizeof *acc);
         for (int64_t j = 0; j < count; j += RK_NR)
             finish(q, z, m, rows, n + j, count - j < RK_NR ? count - j : RK_NR, acc, 0);
+    }
+    if (rows == 1 && packed && q->bk == 1 && count % RK_LEAN == 0 && lean_fits(q->bdt, q->first_length, q->K)) {
+        for (int64_t j = 0; j < count; j += RK_LEAN) {
+            lean_any(packed, q->b, q->bdt, entry(q->b_off, z) + (n + j) * q->bn, q->first_length, q->K, q->bn, acc);
+            finish(q, z, m, 1, n + j, RK_LEAN, acc, 0);
+        }
+        return;
     }
     for (int64_t k = 0, kc = q->first_length; k < q->K; k += kc, kc = RK_SEGMENT) {
         if (kc > q->K - k) kc = q->K - k;

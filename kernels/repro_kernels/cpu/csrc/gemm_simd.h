@@ -49,6 +49,8 @@ RK_INLINE rk_vec rk_vload_f16(const uint16_t *p) { return _mm256_cvtph_ps(_mm_lo
 #define RK_RL 8
 typedef __m256 rk_row;
 RK_INLINE void rk_rstore(float *p, rk_row v) { _mm256_storeu_ps(p, v); }
+RK_INLINE rk_row rk_rset(float f) { return _mm256_set1_ps(f); }
+RK_INLINE rk_row rk_rfma(rk_row a, rk_row b, rk_row c) { return _mm256_fmadd_ps(a, b, c); }
 RK_INLINE rk_row rk_rlow_bf16(rk_row v) { return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_castps_si256(v), 16)); }
 RK_INLINE rk_row rk_rhigh_bf16(rk_row v) {
     return _mm256_castsi256_ps(_mm256_and_si256(_mm256_castps_si256(v), _mm256_set1_epi32((int)0xffff0000u)));
@@ -124,6 +126,8 @@ RK_INLINE rk_vec rk_vfma(rk_vec a, rk_vec b, rk_vec c) {
     return _mm_movelh_ps(_mm_cvtpd_ps(low), _mm_cvtpd_ps(high));
 }
 #endif
+RK_INLINE rk_row rk_rset(float f) { return rk_vset(f); }
+RK_INLINE rk_row rk_rfma(rk_row a, rk_row b, rk_row c) { return rk_vfma(a, b, c); }
 RK_INLINE rk_vec rk_vload_bf16(const uint16_t *p) { return (rk_vec)((rk_urow){p[0], p[1], p[2], p[3]} << 16); }
 RK_INLINE rk_vec rk_vload_f16(const uint16_t *p) {
     return (rk_vec){rk_from_f16(p[0]), rk_from_f16(p[1]), rk_from_f16(p[2]), rk_from_f16(p[3])};
