@@ -249,7 +249,8 @@ inputs = [
     (tensor((m, k), seed=m, flavour=flavour, dtype=x, specials=0.0005),
      tensor((n, k), seed=n, flavour=flavour, dtype=w, specials=0.0005))
     for flavour in ('normal', 'cancelling', 'subnormal', 'wide', 'any bits')
-    for m, n, k in ((1, 70, 300), (1, 96, 272), (2, 64, 129), (3, 40, 128), (7, 33, 260), (29, 130, 200), (64, 20, 515))
+    for m, n, k in ((1, 70, 300), (1, 96, 272), (2, 64, 129), (3, 40, 128), (7, 33, 260), (29, 130, 200),
+                    (64, 20, 515))
     for x, w in ((F32, F32), (F32, BF16), (BF16, F16), (F16, F32))
 ]
 digest = hashlib.sha256()
