@@ -611,7 +611,7 @@ def main() -> int:
         path.relative_to(folder).as_posix()
         for part in ("vectors", "keys")
         for path in (folder / part).rglob("*")
-        if path.is_file()
+        if path.is_file() and not path.name.endswith(".pub.pem")  # of the golden manifests, whose key is gone
     }
     stale = sorted(here - set(files))
     changed = [
