@@ -1,4 +1,4 @@
-"""Record the golden manifests again: ``python manifests/record_golden.py``, with the ``demo`` extra installed.
+"""Record the golden manifests again: ``python manifests/record_golden.py`` (needs the ``demo`` extra).
 
 They freeze the bits of a profile, so this is for a new profile version or a new format, in a commit of its
 own that says why. Signed by a key that is made for the occasion: the public half is written to
@@ -28,14 +28,14 @@ FOLDER: Final = Path(__file__).resolve().parent
 KEY: Final = FOLDER / "keys" / "golden.pub.pem"
 
 PARAGRAPH: Final = (
-    "The order in which numbers are added decides the last bits of a sum. A library may choose another order "
-    "for another batch, another processor or another release, and nobody is told. A specification of the order "
-    "takes that choice away: whoever follows it gets the same bits, and whoever gets other bits has not "
-    "followed it. So a recorded answer can be computed again by anyone who holds the weights, on hardware that "
-    "did not exist when it was written, and compared to the last bit. What differs is found at the first place "
-    "where it differs, not guessed from the end. This paragraph is longer than one segment of one hundred and "
-    "twenty-eight keys, so that the attention over it crosses a boundary. What a careful reader should "
-    "remember of it is this:"
+    "The order in which numbers are added decides the last bits of a sum. A library may choose another "
+    "order for another batch, another processor or another release, and nobody is told. A specification "
+    "of the order takes that choice away: whoever follows it gets the same bits, and whoever gets other "
+    "bits has not followed it. So a recorded answer can be computed again by anyone who holds the "
+    "weights, on hardware that did not exist when it was written, and compared to the last bit. What "
+    "differs is found at the first place where it differs, not guessed from the end. This paragraph is "
+    "longer than one segment of one hundred and twenty-eight keys, so that the attention over it crosses "
+    "a boundary. What a careful reader should remember of it is this:"
 )
 
 
