@@ -1,7 +1,8 @@
 """The texts of transformers that fused kernels stand for, and whether a function's source is one of them.
 
 A text is compared up to decorators, annotations, docstrings and comments, so a version of transformers that
-computes another sequence does not match.
+computes another sequence does not match. The texts are those of 5.24; before, what is ``cache`` there was called
+``past_key_values``, and its ``update`` took no ``kwargs``.
 """
 # ruff: noqa: E501 (transformers' lines are as long as they are)
 
@@ -94,7 +95,7 @@ def forward(self, hidden_states, position_embeddings{0}, attention_mask{0}, cach
     cos, sin = position_embeddings
     query_states, key_states = apply_rotary_pos_emb(query_states, key_states, cos, sin)
     if cache is not None:
-        key_states, value_states = cache.update(key_states, value_states, self.layer_idx, kwargs=kwargs)
+        key_states, value_states = cache.update(key_states, value_states, self.layer_idx{4})
     attention_interface: Callable = ALL_ATTENTION_FUNCTIONS.get_interface(self.config._attn_implementation, eager_attention_forward)
     attn_output, attn_weights = attention_interface(self, query_states, key_states, value_states, attention_mask, dropout=0.0 if not self.training else self.attention_dropout, scaling=self.scaling{3}, **kwargs)
     attn_output = attn_output.reshape(*input_shape, -1).contiguous()
@@ -104,16 +105,18 @@ def forward(self, hidden_states, position_embeddings{0}, attention_mask{0}, cach
 _QUERY, _KEY = (f"self.{name}_proj(hidden_states).view(hidden_shape)" for name in "qk")
 
 #: Attention modules as Llama, Mistral, Qwen2 and Qwen3 write them.
-ATTENTION_MODULES = (
-    _ATTENTION_MODULE.format("=None", _QUERY, _KEY, ""),
-    _ATTENTION_MODULE.format(
-        "", _QUERY, _KEY, ", sliding_window=getattr(self.config, 'sliding_window', None)"
-    ),
-    _ATTENTION_MODULE.format("", _QUERY, _KEY, ", sliding_window=self.sliding_window"),
-    _ATTENTION_MODULE.format(
-        "", f"self.q_norm({_QUERY})", f"self.k_norm({_KEY})", ", sliding_window=self.sliding_window"
-    ),
+ATTENTION_MODULES = tuple(
+    _ATTENTION_MODULE.format(default, query, key, window, update)
+    for default, query, key, window in (
+        ("=None", _QUERY, _KEY, ""),
+        ("", _QUERY, _KEY, ", sliding_window=getattr(self.config, 'sliding_window', None)"),
+        ("", _QUERY, _KEY, ", sliding_window=self.sliding_window"),
+        ("", f"self.q_norm({_QUERY})", f"self.k_norm({_KEY})", ", sliding_window=self.sliding_window"),
+    )
+    for update in (", kwargs=kwargs", "")
 )
+
+_RENAMED = {"past_key_values": "cache"}
 
 
 def _normal(tree: ast.AST) -> str:
@@ -126,6 +129,11 @@ def _normal(tree: ast.AST) -> str:
                 del node.body[0]
         elif isinstance(node, ast.arg):
             node.annotation = None
+            node.arg = _RENAMED.get(node.arg, node.arg)
+        elif isinstance(node, ast.keyword) and node.arg is not None:
+            node.arg = _RENAMED.get(node.arg, node.arg)
+        elif isinstance(node, ast.Name):
+            node.id = _RENAMED.get(node.id, node.id)
         elif isinstance(node, ast.AnnAssign):
             node.annotation = ast.Name("Any")
     return ast.unparse(tree)
