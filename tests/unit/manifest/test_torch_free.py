@@ -9,6 +9,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[3]
 
+#: The checkout's packages before installed ones, and what the caller's own path offers.
+PATH = [ROOT, ROOT / "kernels", *filter(None, [os.environ.get("PYTHONPATH")])]
+
 PROGRAM = """
 import sys
 for name in ("torch", "transformers", "safetensors", "tokenizers"):
@@ -34,7 +37,7 @@ def test_no_torch() -> None:
         capture_output=True,
         text=True,
         check=False,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "kernels")])},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, PATH))},
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == ["VALID", "IDENTICAL", "VALID"]
