@@ -1,1 +1,1 @@
-"""The GPU back end: on a GPU (marked gpu), in Triton's interpreter, and as compiled code without either."""
+"""Tests of the GPU kernels: bits on a GPU, the same cases in Triton's interpreter, and the compiled code."""

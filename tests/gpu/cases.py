@@ -1,119 +1,95 @@
-"""Cases that a GPU and a CPU must answer with the same bits; the areas are in ``cases_*.py``.
+"""The table of GPU cases: each computes tensors through one back end, and both back ends must give the same bits.
 
-A case is a function of (kernels, device): it makes its inputs on the CPU from fixed seeds, moves them to the
-device, calls ``kernels.gemm.linear`` and the like, and returns tensors. ``kernels`` gives the modules of one
-back end by name. Small cases also run in Triton's interpreter, a thousand times slower than a GPU.
+A case is a function ``(kernels, device) -> tensors``: `kernels` has the modules of a back end (``kernels.gemm``,
+``kernels.attention``, ...), and every tensor the case makes is placed on `device` after its values were drawn on
+the CPU. A name starts with its area (``products: linear odd K``). A case marked small also runs in Triton's interpreter. Modules ``cases_<area>.py`` add theirs by
+``@case("name")``; ``load_all`` imports them.
 """
 
 from __future__ import annotations
 
-import functools
 import importlib
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
-from typing import NamedTuple
+from typing import Any
 
 import torch
 
-from repro_kernels.errors import KernelError
 
-Results = torch.Tensor | Sequence[torch.Tensor]
-Function = Callable[["Kernels", torch.device], Results]
-_INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+class Kernels:
+    """The modules of one back end, imported when first named."""
+
+    def __init__(self, backend: str) -> None:
+        self._backend = backend
+
+    def __getattr__(self, name: str) -> Any:
+        return importlib.import_module(f"repro_kernels.{self._backend}.{name}")
 
 
-class Case(NamedTuple):
-    """One case: `function`, and whether it is small enough for the interpreter."""
+Run = Callable[[Kernels, torch.device], Sequence[torch.Tensor]]
 
-    function: Function
+
+@dataclass(frozen=True)
+class Case:
+    """One case: its name, its function, and whether the interpreter is fast enough for it."""
+
+    name: str
+    run: Run
     small: bool
 
 
 CASES: dict[str, Case] = {}
-"""Name -> case; full once :func:`load` has run."""
 
 
-class Kernels:
-    """The modules of one back end, "cpu" or "gpu": ``kernels.gemm`` is ``repro_kernels.gpu.gemm``."""
+def case(name: str, *, small: bool = True) -> Callable[[Run], Run]:
+    """Add a case to the table; `small` ones take a second at most in the interpreter."""
 
-    def __init__(self, backend: str) -> None:
-        self.backend = backend
+    def add(run: Run) -> Run:
+        assert name not in CASES, f"two cases are named {name}"
+        CASES[name] = Case(name, run, small)
+        return run
 
-    def __getattr__(self, name: str) -> ModuleType:
-        return importlib.import_module(f"repro_kernels.{self.backend}.{name}")
-
-
-def add(name: str, function: Function, *, small: bool = False) -> None:
-    """Enter a case under a name of its own."""
-    assert name not in CASES, f"two cases are named {name}"
-    CASES[name] = Case(function, small)
+    return add
 
 
-def case(name: str, *, small: bool = False) -> Callable[[Function], Function]:
-    """Decorator: the function is the case `name`."""
-
-    def enter(function: Function) -> Function:
-        add(name, function, small=small)
-        return function
-
-    return enter
-
-
-@functools.cache
-def load() -> dict[str, Case]:
-    """All cases of all areas."""
+def load_all() -> dict[str, Case]:
+    """Import every ``cases_<area>.py`` beside this file; the table, sorted by name."""
     for path in sorted(Path(__file__).parent.glob("cases_*.py")):
         importlib.import_module(f"tests.gpu.{path.stem}")
-    return CASES
+    return dict(sorted(CASES.items()))
 
 
-def error_of(call: Callable[[], object]) -> torch.Tensor:
-    """The error that a call raises, as a tensor: its class and text are part of the result."""
-    try:
-        call()
-    except (KernelError, ValueError, IndexError) as error:
-        return torch.tensor(list(f"{type(error).__name__}: {error}".encode()), dtype=torch.uint8)
-    return torch.tensor([0], dtype=torch.uint8)
-
-
-def run(name: str, backend: str, device: torch.device) -> list[torch.Tensor]:
-    """The results of one case as integer views on the CPU."""
-    found = load()[name].function(Kernels(backend), device)
-    return [_integers(t) for t in ([found] if isinstance(found, torch.Tensor) else found)]
-
-
-def _integers(t: torch.Tensor) -> torch.Tensor:
+def bits(t: torch.Tensor) -> torch.Tensor:
+    """The elements as integers, on the CPU, so that -0 differs from +0 and a NaN equals itself."""
     t = t.detach().cpu().contiguous()
-    if not t.dtype.is_floating_point:
-        return t
-    return (
-        t.view(_INTEGERS[t.element_size()]) if t.dim() else t.reshape(1).view(_INTEGERS[t.element_size()])[0]
-    )
+    views = {4: torch.int32, 2: torch.int16, 8: torch.int64, 1: torch.uint8}
+    return t.view(views[t.element_size()]) if t.dtype.is_floating_point else t
 
 
-@functools.cache
-def expected(name: str) -> tuple[torch.Tensor, ...]:
-    """What the CPU back end answers."""
-    return tuple(run(name, "cpu", torch.device("cpu")))
-
-
-def difference(actual: Sequence[torch.Tensor], wanted: Sequence[torch.Tensor]) -> str:
-    """Where two lists of integer views differ, in words; "" if they are equal."""
-    if len(actual) != len(wanted):
-        return f"{len(actual)} results instead of {len(wanted)}"
-    for index, (a, w) in enumerate(zip(actual, wanted, strict=True)):
-        if a.dtype == w.dtype == torch.uint8 and a.shape != w.shape:
-            return f"result {index}: {bytes(a.tolist())!r} instead of {bytes(w.tolist())!r}"
-        if a.shape != w.shape or a.dtype != w.dtype:
-            return f"result {index}: {a.dtype} {list(a.shape)} instead of {w.dtype} {list(w.shape)}"
-        wrong = (a != w).nonzero()
-        if len(wrong):
-            at = tuple(wrong[0].tolist())
-            mask = (1 << 8 * a.element_size()) - 1
-            got, want = int(a[at]) & mask, int(w[at]) & mask
+def compare(actual: Sequence[torch.Tensor], expected: Sequence[torch.Tensor]) -> str:
+    """What differs between two results, in one line; empty if every bit is the same."""
+    if len(actual) != len(expected):
+        return f"{len(actual)} results instead of {len(expected)}"
+    for index, (got, want) in enumerate(zip(actual, expected, strict=True)):
+        if got.dtype != want.dtype or got.shape != want.shape:
+            return f"result {index}: {got.dtype} {list(got.shape)}, not {want.dtype} {list(want.shape)}"
+        left, right = bits(got).reshape(-1), bits(want).reshape(-1)
+        wrong = torch.nonzero(left != right).reshape(-1)
+        if wrong.numel():
+            at = int(wrong[0])
             return (
-                f"result {index} of shape {list(a.shape)}: {len(wrong)} of {a.numel()} elements differ, "
-                f"first at {list(at)}: {got:#x} instead of {want:#x}"
+                f"result {index}: {wrong.numel()} of {left.numel()} differ, first at {at}: "
+                f"{int(left[at]):#x} ({float(got.reshape(-1)[at])}) instead of "
+                f"{int(right[at]):#x} ({float(want.reshape(-1)[at])})"
             )
     return ""
+
+
+def check(which: Case, device: torch.device) -> str:
+    """Run a case on both back ends; what differs, empty if nothing."""
+    expected = which.run(Kernels("cpu"), torch.device("cpu"))
+    actual = which.run(Kernels("gpu"), device)
+    for t in actual:
+        assert t.device.type == device.type, f"{which.name}: a result is on {t.device}"
+    return compare(actual, expected)

@@ -1,18 +1,16 @@
-"""Tests marked gpu are skipped, and counted, without a CUDA device; none of this folder runs without Triton."""
+"""Tests marked ``gpu`` are skipped without a CUDA device."""
 
 from __future__ import annotations
-
-import importlib.util
 
 import pytest
 import torch
 
-collect_ignore_glob: list[str] = [] if importlib.util.find_spec("triton") else ["test_*.py"]
-
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip, and count as skipped, what needs a GPU on a machine without one."""
     if torch.cuda.is_available():
         return
+    skip = pytest.mark.skip(reason="needs a CUDA GPU")
     for item in items:
         if item.get_closest_marker("gpu"):
-            item.add_marker(pytest.mark.skip(reason="no CUDA device"))
+            item.add_marker(skip)

@@ -1,6 +1,5 @@
-"""Profile ``fp32`` on NVIDIA GPUs of compute capability 8.0 and later: the functions, the errors and the bits of
-``repro_kernels.cpu``, on CUDA tensors.
+"""Profile ``fp32`` on NVIDIA GPUs (compute capability 8.0 and later), in Triton and Gluon.
 
-Every kernel is written in Triton with the arithmetic that the specification names and no other: explicit FMAs,
-``div_rn`` and ``sqrt_rn``, no dot product or tree of the compiler's own, no approximation, no float atomics.
+The modules mirror ``repro_kernels.cpu``: the same names, arguments, result types, errors and bits, on tensors of
+one CUDA device. Importing this package needs triton; nothing else in ``repro_kernels`` imports it.
 """

@@ -1,6 +1,8 @@
-"""Arithmetic that every kernel shares: exact loads, rounding to a type, stores with the canonical NaN.
+"""What kernels of several modules share: rounding to a result type, and stores with a canonical NaN.
 
-A 16-bit value is exact in float32, so a kernel works in float32 and rounds where the specification says so.
+Everything here is IEEE: an upcast is exact, a cast down rounds to nearest even and keeps subnormals. PTX's
+conversions turn NaN into a payload of their own, so a store puts the canonical one (0x7fc00000, 0x7fc0, 0x7e00)
+back by integers. Fused multiply-adds are ``tl.fma``; quotients ``tl.div_rn``; roots ``tl.sqrt_rn``.
 """
 
 from __future__ import annotations
@@ -8,37 +10,38 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-FLOAT32, BFLOAT16, FLOAT16 = 0, 1, 2
-"""Numbers of the dtypes, as in the C sources."""
-
 
 @triton.jit
-def load(pointer, mask=None):
-    """Elements of any float type as float32, exactly; +0 where masked out."""
-    if mask is None:
-        return tl.load(pointer).to(tl.float32)
+def load(pointer, mask):
+    """Elements of any of the three float types as float32, exactly; +0 outside the mask."""
     return tl.load(pointer, mask=mask, other=0.0).to(tl.float32)
 
 
 @triton.jit
-def rounded(value, kind: tl.constexpr):
-    """float32 -> float32: RN of the type `kind` (float32, bfloat16 or float16), NaN and infinities kept."""
-    if kind == tl.float32:
-        return value
-    return value.to(kind).to(tl.float32)
+def rounded(value, dtype: tl.constexpr):
+    """RN of `dtype` applied to a float32 value, as float32 again (a NaN stays some NaN)."""
+    return value.to(dtype).to(tl.float32)
 
 
 @triton.jit
-def store(pointer, value, mask=None):
-    """float32 values, rounded once to the pointer's type; a NaN becomes that type's canonical one.
+def canonical(value):
+    """A float32 value with 0x7fc00000 for every NaN."""
+    bits = value.to(tl.int32, bitcast=True)
+    return tl.where((bits & 0x7FFFFFFF) > 0x7F800000, 0x7FC00000, bits).to(tl.float32, bitcast=True)
 
-    The bits are stored as integers: a NaN may not pass through a float operation that renames it.
-    """
-    if pointer.dtype.element_ty == tl.float32:
-        bits = tl.where(value == value, value.to(tl.int32, bitcast=True), 0x7FC00000).to(tl.int32)
-        tl.store(pointer.to(tl.pointer_type(tl.int32), bitcast=True), bits, mask=mask)
-    else:
-        nan: tl.constexpr = 0x7FC0 if pointer.dtype.element_ty == tl.bfloat16 else 0x7E00
-        narrow = value.to(pointer.dtype.element_ty).to(tl.int16, bitcast=True)
-        bits = tl.where(value == value, narrow, nan).to(tl.int16)
-        tl.store(pointer.to(tl.pointer_type(tl.int16), bitcast=True), bits, mask=mask)
+
+@triton.jit
+def as_type(value, dtype: tl.constexpr):
+    """RN of `dtype` applied to a float32 value, NaN canonical."""
+    if dtype == tl.float32:
+        return canonical(value)
+    nan: tl.constexpr = 0x7FC0 if dtype == tl.bfloat16 else 0x7E00
+    short = value.to(dtype).to(tl.int16, bitcast=True)
+    is_nan = (value.to(tl.int32, bitcast=True) & 0x7FFFFFFF) > 0x7F800000
+    return tl.where(is_nan, nan, short.to(tl.int32)).to(tl.int16).to(dtype, bitcast=True)
+
+
+@triton.jit
+def store(pointer, value, mask):
+    """Store a float32 value as the pointer's type: one rounding to nearest even, NaN canonical."""
+    tl.store(pointer, as_type(value, pointer.dtype.element_ty), mask=mask)

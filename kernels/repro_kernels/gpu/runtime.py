@@ -1,143 +1,147 @@
-"""How every kernel of the GPU back end is compiled and launched; what may move between Triton versions is here.
+"""How every GPU kernel is launched and compiled: one place for options, devices and Triton's versions.
 
-Triton contracts ``x * y + z`` to one rounding unless told otherwise, so no kernel is launched or compiled but
-through this module. Tests: ``tests/gpu/test_compile.py``, which reads the code of every :class:`Build`.
+The bits rest on two promises of a launch: no contraction that a kernel does not write (``enable_fp_fusion`` is
+off and said explicitly, since its default changes between Triton versions), and a device that is known.
 """
 
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Mapping
-from typing import Any, Final, NamedTuple
+from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
+from triton.experimental.gluon._runtime import GluonASTSource, GluonJITFunction
 
 from repro_kernels.errors import UnsupportedError
 
-OPTIONS: Final[Mapping[str, Any]] = {"enable_fp_fusion": False, "enable_reflect_ftz": False}
-"""Of every compilation: no contraction that a kernel does not write, subnormals kept."""
+OPTIONS: dict[str, Any] = {"enable_fp_fusion": False}
+"""Passed to every launch and every compilation: a product and a sum are never joined behind a kernel's back."""
 
-OLDEST: Final = (8, 0)
-"""The first compute capability with every instruction the kernels need (bfloat16 conversions)."""
+INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+"""Whether Triton's interpreter runs the kernels, on CPU tensors: for tests on a machine without a GPU."""
 
-INTERPRETED: Final = bool(triton.knobs.runtime.interpret)
-"""Whether Triton runs kernels in its interpreter, on CPU tensors (TRITON_INTERPRET=1)."""
+OLDEST = (8, 0)
+"""The first compute capability the profile's kernels are made for."""
+
+POINTERS = {
+    torch.float32: "*fp32",
+    torch.bfloat16: "*bf16",
+    torch.float16: "*fp16",
+    torch.float64: "*fp64",
+    torch.int64: "*i64",
+    torch.int32: "*i32",
+    torch.bool: "*i1",
+}
+"""torch dtype -> the type of a pointer to it in a kernel's signature."""
 
 
+@functools.cache
 def require(device: torch.device) -> None:
-    """Raise unless the kernels are specified for this device.
+    """Check once that the kernels run on a device.
 
     Raises:
-        UnsupportedError: it is not a CUDA device, or its compute capability is below 8.0.
+        UnsupportedError: it is not a CUDA device of compute capability 8.0 or later.
     """
-    if device.type != "cuda":
-        if INTERPRETED:
-            return
-        raise UnsupportedError(f"a GPU kernel on a tensor of device {device.type}")
-    found, name = _capability(torch.cuda.current_device() if device.index is None else device.index)
+    if INTERPRETED and device.type == "cpu":
+        return
+    if device.type != "cuda" or torch.version.hip is not None:
+        raise UnsupportedError(f"a GPU kernel on {device.type}")
+    found = torch.cuda.get_device_capability(device)
     if found < OLDEST:
-        raise UnsupportedError(
-            f"{name} with compute capability {found[0]}.{found[1]} (8.0 or later; use --device cpu instead)"
-        )
+        name = torch.cuda.get_device_name(device)
+        raise UnsupportedError(f"{name}, compute capability {found[0]}.{found[1]} (use --device cpu)")
 
 
-@functools.cache
-def _capability(index: int) -> tuple[tuple[int, int], str]:
-    return torch.cuda.get_device_capability(index), torch.cuda.get_device_name(index)
+def device_of(*tensors: torch.Tensor | None) -> torch.device:
+    """The one device of some tensors, checked by :func:`require`; None among them is passed over.
+
+    Raises:
+        UnsupportedError: they are on several devices, or on one the kernels do not run on.
+    """
+    found = {t.device for t in tensors if t is not None}
+    if len(found) != 1:
+        raise UnsupportedError("an operation across " + " and ".join(sorted(str(d) for d in found)))
+    device = found.pop()
+    require(device)
+    return device
 
 
-def processors(device: torch.device) -> int:
-    """Streaming multiprocessors of a device: how many programs keep it busy. Never part of a result."""
-    return 8 if device.type != "cuda" else _processors(device.index or 0)
-
-
-@functools.cache
-def _processors(index: int) -> int:
-    return int(torch.cuda.get_device_properties(index).multi_processor_count)
-
-
-def launch(
-    kernel: Any,
-    grid: int | tuple[int, ...],
-    *arguments: Any,
-    num_warps: int = 4,
-    num_stages: int = 2,
-    maxnreg: int | None = None,
-    **constexprs: Any,
-) -> None:
-    """Run a kernel on the device of its first tensor, on torch's current stream.
+def launch(kernel: Any, grid: int | tuple[int, ...], *arguments: Any, **named: Any) -> Any:
+    """Run a kernel on the device of its first tensor argument, under :data:`OPTIONS`.
 
     Args:
-        kernel: a ``@triton.jit`` function.
-        grid: programs, along one to three axes; nothing happens if there are none.
-        arguments: tensors, None, integers, and floats, which are passed as their nearest float.
-        num_warps: warps of a program.
-        num_stages: loads in flight of a pipelined loop.
-        maxnreg: most registers of a thread.
-        constexprs: compile-time arguments.
+        kernel: a ``triton.jit`` or ``gluon.jit`` function.
+        grid: programs per axis; a grid of no programs launches nothing.
+        arguments: the kernel's arguments in order, at least one of them a tensor.
+        named: its constexprs, and Triton's own options such as ``num_warps``.
 
-    Raises:
-        UnsupportedError: the device is not specified.
+    Returns:
+        What Triton returns: the compiled kernel (None in the interpreter, or for an empty grid).
     """
-    grid = (grid,) if isinstance(grid, int) else grid
-    if 0 in grid:
-        return
+    shape = (grid,) if isinstance(grid, int) else grid
+    if 0 in shape:
+        return None
     device = next(a.device for a in arguments if isinstance(a, torch.Tensor))
     require(device)
-    options = {**OPTIONS, "num_warps": num_warps, "num_stages": num_stages}
-    if maxnreg is not None:
-        options["maxnreg"] = maxnreg
-    if device.type != "cuda" or device.index in (None, torch.cuda.current_device()):
-        kernel[grid](*arguments, **constexprs, **options)
-        return
+    if device.type == "cpu":
+        return kernel[shape](*arguments, **OPTIONS, **named)
+    if device.index == torch.cuda.current_device():
+        return kernel[shape](*arguments, **OPTIONS, **named)
     with torch.cuda.device(device):
-        kernel[grid](*arguments, **constexprs, **options)
+        return kernel[shape](*arguments, **OPTIONS, **named)
 
 
-class Build(NamedTuple):
-    """One specialisation of a kernel, as a launch would compile it.
+@dataclass(frozen=True)
+class Build:
+    """One specialisation of a kernel, to be compiled without a GPU.
 
     Attributes:
-        kernel: a ``@triton.jit`` function.
-        signature: parameter -> Triton type, e.g. ``"*bf16"``, ``"i32"``, ``"fp32"``.
-        constexprs: every other parameter -> its value; None for an optional tensor that is not given.
-        options: ``num_warps``, ``num_stages``, ``maxnreg``.
-        aligned: parameters known to be multiples of 16 elements or bytes; every pointer is.
-        fma: fused multiply-adds the kernel names, per element type ("f32", "f64"): False forbids any.
+        kernel: the jit function.
+        signature: argument -> type (``"*bf16"``, ``"i32"``, ``"fp32"``) for all that are not constexpr.
+        constexprs: argument -> value for the others.
+        options: Triton's options of this launch, beside :data:`OPTIONS`.
+        divisible: arguments known to be multiples of 16 (aligned pointers, even strides), as at a launch.
+        fma: floating multiply-adds the kernel's source writes per iteration are allowed, other ones not; False
+            says that the compiled code must hold none.
     """
 
     kernel: Any
     signature: Mapping[str, str]
-    constexprs: Mapping[str, Any] = {}
-    options: Mapping[str, int] = {}
-    aligned: tuple[str, ...] = ()
+    constexprs: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict)
+    divisible: tuple[str, ...] = ()
     fma: bool = True
+
+    @property
+    def name(self) -> str:
+        """Kernel and specialisation, for messages."""
+        types = ",".join(self.signature.values())
+        values = ",".join(f"{k}={v}" for k, v in self.constexprs.items())
+        return f"{self.kernel.__name__}({types};{values})"
 
 
 def compile_for(build: Build, capability: int) -> Any:
-    """Compile without a GPU; ``.asm["ptx"]`` of the result is the code.
+    """Compile one specialisation for ``sm_<capability>``, on any machine.
 
     Args:
-        build: what to compile.
-        capability: e.g. 90 for compute capability 9.0.
+        build: the specialisation.
+        capability: ten times major plus minor, e.g. 80.
+
+    Returns:
+        Triton's compiled kernel; ``.asm["ptx"]`` is the text to inspect.
     """
-    names = build.kernel.arg_names
-    kinds = {name: build.signature.get(name, "constexpr") for name in names}
-    constants = {(names.index(name),): value for name, value in build.constexprs.items()}
-    aligned = [n for n, kind in kinds.items() if kind.startswith("*") or n in build.aligned]
-    attributes = {(names.index(name),): [["tt.divisibility", 16]] for name in aligned}
-    source = _source(build.kernel)(fn=build.kernel, signature=kinds, constexprs=constants, attrs=attributes)
-    target = GPUTarget("cuda", capability, 32)
-    return triton.compile(source, target=target, options={**OPTIONS, **build.options})
-
-
-def _source(kernel: Any) -> Any:
-    """The source class of a kernel: Gluon's functions know theirs only in newer versions."""
-    if getattr(kernel, "is_gluon", lambda: False)():
-        from triton.experimental.gluon._runtime import GluonASTSource
-
-        return GluonASTSource
-    return ASTSource
+    order = list(build.kernel.arg_names)
+    signature = {a: "constexpr" if a in build.constexprs else build.signature[a] for a in order}
+    attrs = {(order.index(a),): [["tt.divisibility", 16]] for a in build.divisible}
+    constexprs = {(order.index(a),): v for a, v in build.constexprs.items()}
+    source_type = GluonASTSource if isinstance(build.kernel, GluonJITFunction) else ASTSource
+    source = source_type(fn=build.kernel, signature=signature, constexprs=constexprs, attrs=attrs)
+    return triton.compile(
+        source, target=GPUTarget("cuda", capability, 32), options={**OPTIONS, **build.options}
+    )
