@@ -65,10 +65,21 @@ def _cast(original: Any) -> Any:
     return cast
 
 
+def _with_index(original: Any) -> Any:
+    """The bounds of a loop are arrays of one element, which numpy 2.4 no longer takes for integers."""
+
+    def patch(tensor: Any, scope: Any) -> None:
+        original(tensor, scope)
+        scope.set_attr(tensor, "__index__", lambda self: int(self.handle.data.item()))
+
+    return patch
+
+
 def apply() -> None:
     """Replace the interpreter's inexact operations, once per process."""
     builder = interpreter.InterpreterBuilder
     np.seterr(all="ignore")
+    interpreter._patch_lang_tensor = _with_index(interpreter._patch_lang_tensor)
     builder.create_fma = _create_fma
     for name in ("create_fp_trunc", "create_fp_ext", "cast_impl"):
         setattr(builder, name, _cast(getattr(builder, name)))
