@@ -102,3 +102,10 @@ def test_what_is_refused() -> None:
     with pytest.raises(IndexError, match="topk"):
         cpu.topk(torch.ones(3), 4)
     assert cpu.amax(torch.empty(0, 3), 1).shape == (0,)
+
+
+def test_the_extreme_of_a_scalar() -> None:
+    x = torch.tensor(-0.0)
+    for found in (cpu.amax(x), cpu.amin(x, None, True), cpu.amax(x, 0), cpu.max(x, 0).values):
+        assert_bits(found, [-0.0])
+        assert found.shape == ()

@@ -245,7 +245,7 @@ def _over(x: torch.Tensor, dim: int | Sequence[int] | None, keepdim: bool, least
         return _selected(x, dim, keepdim, least).values
     dims = sorted({axis(x, d) for d in dim}) if dim else list(range(x.dim()))
     kept = [d for d in range(x.dim()) if d not in dims]
-    flat = x.permute(*kept, *dims).reshape([x.shape[d] for d in kept] + [-1]) if x.numel() else x
+    flat = x.permute([*kept, *dims]).reshape([x.shape[d] for d in kept] + [-1]) if x.numel() else x
     if x.numel() == 0:
         shape = reduced_shape(x, dims, keepdim)
         if any(x.shape[d] == 0 for d in dims):

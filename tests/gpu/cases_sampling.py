@@ -1,0 +1,125 @@
+"""Drawing tokens: 200,000 Philox draws, every processor, ties, what cannot be drawn from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from repro_kernels.spec.philox import uniform
+
+from tests.gpu.cases import Kernels, case
+from tests.gpu.hostile import error, values
+
+Results = Sequence[torch.Tensor]
+_SEEDS = (0, 1, 2**32 - 1, 2**63 + 5, 2**64 - 1)
+_PROCESSORS: tuple[dict[str, float], ...] = (
+    {},
+    {"top_k": 5},
+    {"top_p": 0.6},
+    {"top_k": 40, "top_p": 0.9},
+    {"top_k": 1},
+    {"top_p": 1e-9},
+)
+
+
+def _draws(kernels: Kernels, row: torch.Tensor, count: int, temperature: float) -> torch.Tensor:
+    found = [
+        kernels.sampling.sample(
+            row, temperature=temperature, seed=seed, position=position, sequence_id=2**40 + position, **how
+        )
+        for seed in _SEEDS[:2]
+        for how in _PROCESSORS
+        for position in range(count)
+    ]
+    return torch.tensor(found, device=row.device)
+
+
+def _uniforms(kernels: Kernels, seed: int, positions: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
+    """On the GPU the kernel; on the CPU the specification, one draw after the other."""
+    if hasattr(kernels.sampling, "uniforms"):
+        return kernels.sampling.uniforms(seed, positions, ids)
+    pairs = zip(positions.tolist(), ids.tolist(), strict=True)
+    return torch.tensor([uniform(seed, p, i % 2**64) for p, i in pairs])
+
+
+def _tokens(kernels: Kernels, row: torch.Tensor, u: torch.Tensor) -> torch.Tensor:
+    """The token of one row for every u: on the CPU c > RN(u * c_last) as the specification writes it."""
+    if hasattr(kernels.sampling, "draw"):
+        return kernels.sampling.draw(row[None], u)
+    sums = kernels.reduce.cumsum(row, 0)
+    return torch.searchsorted(sums, u * sums[-1], right=True)
+
+
+@case("sampling: small draws", small=True)
+def small(kernels: Kernels, device: torch.device) -> Results:
+    return [_draws(kernels, values((19,), 1).to(device), 2, 0.7)]
+
+
+@case("sampling: small Philox", small=True)
+def small_philox(kernels: Kernels, device: torch.device) -> Results:
+    positions = torch.tensor([0, 1, 7, 2**31, 2**32 - 1], device=device)
+    ids = torch.tensor([0, 3, 2**40 + 1, 2**63 - 1, -1], device=device)
+    return [_uniforms(kernels, seed, positions, ids) for seed in _SEEDS]
+
+
+@case("sampling: greedy ties", small=True)
+def greedy(kernels: Kernels, device: torch.device) -> Results:
+    rows = [values((300,), seed, kind="small") for seed in range(4)]
+    rows += [torch.zeros(5), torch.tensor([-0.0, 0.0]), torch.full((3,), float("-inf")), rows[0].bfloat16()]
+    found = [
+        kernels.sampling.sample(row.to(device), temperature=0, seed=0, position=0, sequence_id=0)
+        for row in rows
+    ]
+    return [torch.tensor(found, device=device)]
+
+
+@case("sampling: errors", small=True)
+def errors(kernels: Kernels, device: torch.device) -> Results:
+    nan, inf = torch.tensor([1.0, float("nan")]), torch.tensor([1.0, float("inf")])
+    rows = {"nan": nan, "inf": inf, "none": -inf.abs() * inf[1], "tiny": torch.tensor([3e38, 1.0])}
+    base = {"seed": 0, "position": 0, "sequence_id": 0}
+    plain = torch.zeros(3)
+    wanted = [
+        (rows["nan"], {"temperature": 0}),
+        (rows["nan"], {"temperature": 1}),
+        (rows["inf"], {"temperature": 0}),
+        (rows["inf"], {"temperature": 1}),
+        (rows["none"], {"temperature": 1}),
+        (rows["tiny"], {"temperature": 1e-3}),
+        (plain, {"temperature": -1}),
+        (plain, {"temperature": float("nan")}),
+        (plain, {"temperature": 1, "top_k": -1}),
+        (plain, {"temperature": 1, "top_p": 0.0}),
+        (plain, {"temperature": 1, "position": 2**32}),
+        (plain[:0], {"temperature": 1}),
+        (plain[None], {"temperature": 1}),
+    ]
+    return [
+        error(lambda row=row, how=how: kernels.sampling.sample(row.to(device), **{**base, **how})).to(device)
+        for row, how in wanted
+    ]
+
+
+@case("sampling: 200,000 draws", small=False)
+def many(kernels: Kernels, device: torch.device) -> Results:
+    """Forty sequences of five thousand tokens: the uniform numbers, and the tokens they give."""
+    positions = torch.arange(5000).repeat(40).to(device)
+    ids = (torch.arange(40) * (2**57 + 12345)).repeat_interleave(5000).to(device)
+    row = kernels.softmax.softmax(values((257,), 3).to(device), 0)
+    found = []
+    for seed in _SEEDS[-2:]:
+        u = _uniforms(kernels, seed, positions, ids)
+        found += [u, _tokens(kernels, row, u)]
+    return found
+
+
+@case("sampling: logits", small=False)
+def logits(kernels: Kernels, device: torch.device) -> Results:
+    found = []
+    for n in (1, 2, 1023, 1025, 49152, 151936):
+        row = values((n,), n) * 4
+        masked = row.masked_fill(values((n,), n + 1) > 1, float("-inf"))
+        masked[0] = 0.5
+        for t in (row, row.bfloat16(), masked, torch.zeros(n)):
+            found.append(_draws(kernels, t.to(device), 3, 0.8))
+    return found
