@@ -2,8 +2,8 @@
 
 A case is a function ``(kernels, device) -> tensors``: `kernels` has the modules of a back end (``kernels.gemm``,
 ``kernels.attention``, ...), and every tensor the case makes is placed on `device` after its values were drawn on
-the CPU. A name starts with its area (``products: linear odd K``). A case marked small also runs in Triton's interpreter. Modules ``cases_<area>.py`` add theirs by
-``@case("name")``; ``load_all`` imports them.
+the CPU. A name starts with its area (``products: linear odd K``). A case marked small also runs in Triton's
+interpreter. Modules ``cases_<area>.py`` add theirs by ``@case("name")`` or ``add``; ``load_all`` imports them.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from repro_kernels.errors import KernelError
 
 
 class Kernels:
@@ -45,12 +46,26 @@ CASES: dict[str, Case] = {}
 def case(name: str, *, small: bool = True) -> Callable[[Run], Run]:
     """Add a case to the table; `small` ones take a second at most in the interpreter."""
 
-    def add(run: Run) -> Run:
-        assert name not in CASES, f"two cases are named {name}"
-        CASES[name] = Case(name, run, small)
+    def enter(run: Run) -> Run:
+        add(name, run, small=small)
         return run
 
-    return add
+    return enter
+
+
+def add(name: str, run: Run, *, small: bool = True) -> None:
+    """:func:`case` for a function made in a loop."""
+    assert name not in CASES, f"two cases are named {name}"
+    CASES[name] = Case(name, run, small)
+
+
+def error_of(call: Callable[[], object]) -> torch.Tensor:
+    """The error that a call raises as a tensor of bytes: its class and its text are a result like any other."""
+    try:
+        call()
+    except (KernelError, ValueError, IndexError) as error:
+        return torch.tensor(list(f"{type(error).__name__}: {error}".encode()), dtype=torch.uint8)
+    return torch.tensor([0], dtype=torch.uint8)
 
 
 def load_all() -> dict[str, Case]:
@@ -72,6 +87,8 @@ def compare(actual: Sequence[torch.Tensor], expected: Sequence[torch.Tensor]) ->
     if len(actual) != len(expected):
         return f"{len(actual)} results instead of {len(expected)}"
     for index, (got, want) in enumerate(zip(actual, expected, strict=True)):
+        if got.dtype == want.dtype == torch.uint8 and got.shape != want.shape:
+            return f"result {index}: {bytes(got.tolist())!r}, not {bytes(want.tolist())!r}"
         if got.dtype != want.dtype or got.shape != want.shape:
             return f"result {index}: {got.dtype} {list(got.shape)}, not {want.dtype} {list(want.shape)}"
         left, right = bits(got).reshape(-1), bits(want).reshape(-1)
@@ -91,5 +108,6 @@ def check(which: Case, device: torch.device) -> str:
     expected = which.run(Kernels("cpu"), torch.device("cpu"))
     actual = which.run(Kernels("gpu"), device)
     for t in actual:
-        assert t.device.type == device.type, f"{which.name}: a result is on {t.device}"
+        at_home = t.device.type == device.type or t.dtype == torch.uint8
+        assert at_home, f"{which.name}: a result is on {t.device}"
     return compare(actual, expected)

@@ -1,38 +1,51 @@
 """Triton's interpreter with IEEE arithmetic: its own ``fma`` rounds twice and its casts to bfloat16 truncate.
 
 Imported (and applied) in a process that set ``TRITON_INTERPRET=1`` before any kernel module is imported. What is
-replaced: ``fma`` of float32 by one rounding (binary64 with round-to-odd), of float64 by libm's; conversions
-between float32 and bfloat16 by exact ones with round to nearest even.
+replaced: ``fma`` by C's ``fmaf`` and ``fma``, which round once; conversions between float32 and bfloat16 by exact ones with round to nearest even.
 """
 
 from __future__ import annotations
 
 import ctypes
-import ctypes.util
+import functools
+import subprocess
+import tempfile
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import triton.language as tl
 from triton.runtime import interpreter
 
-_LIBM = ctypes.CDLL(ctypes.util.find_library("m"))
-_LIBM.fma.restype = ctypes.c_double
-_LIBM.fma.argtypes = [ctypes.c_double] * 3
-_fma64 = np.vectorize(_LIBM.fma, otypes=[np.float64])
+_SOURCE = """
+#include <math.h>
+void fma32(const float *x, const float *y, const float *z, float *out, long n) {
+    for (long i = 0; i < n; ++i) out[i] = fmaf(x[i], y[i], z[i]);
+}
+void fma64(const double *x, const double *y, const double *z, double *out, long n) {
+    for (long i = 0; i < n; ++i) out[i] = fma(x[i], y[i], z[i]);
+}
+"""
 
 
-def fma32(x: np.ndarray, y: np.ndarray, z: np.ndarray) -> np.ndarray:
-    """``RN(x * y + z)`` of float32 arrays: the product is exact in binary64, the sum is rounded to odd."""
-    product = x.astype(np.float64) * y.astype(np.float64)
-    addend = z.astype(np.float64)
-    total = np.asarray(product + addend)
-    back = total - product
-    error = (product - (total - back)) + (addend - back)
-    bits = total.view(np.int64)
-    inexact = np.isfinite(total) & (error != 0) & ((bits & 1) == 0)
-    # towards the error: away from zero in magnitude where the signs agree
-    step = np.where((error > 0) == (total > 0), 1, -1)
-    return np.where(inexact, bits + step, bits).view(np.float64).astype(np.float32)
+@functools.cache
+def _library() -> ctypes.CDLL:
+    """The C functions, compiled once per process."""
+    with tempfile.TemporaryDirectory() as folder:
+        target = Path(folder) / "fma.so"
+        command = ["cc", "-x", "c", "-O2", "-ffp-contract=off", "-shared", "-fPIC", "-o", str(target), "-", "-lm"]
+        subprocess.run(command, input=_SOURCE.encode(), check=True)
+        return ctypes.CDLL(str(target))
+
+
+def fma(x: np.ndarray, y: np.ndarray, z: np.ndarray) -> np.ndarray:
+    """``x * y + z`` rounded once, of float32 or float64 arrays."""
+    operands = [np.ascontiguousarray(part) for part in np.broadcast_arrays(x, y, z)]
+    out = np.empty_like(operands[2])
+    assert all(part.dtype == out.dtype for part in operands)
+    function = {4: _library().fma32, 8: _library().fma64}[out.itemsize]
+    function(*(ctypes.c_void_p(part.ctypes.data) for part in (*operands, out)), ctypes.c_long(out.size))
+    return out
 
 
 def to_bfloat16(x: np.ndarray) -> np.ndarray:
@@ -48,9 +61,7 @@ def from_bfloat16(bits: np.ndarray) -> np.ndarray:
 
 
 def _create_fma(self: Any, x: Any, y: Any, z: Any) -> Any:
-    function = _fma64 if x.dtype.scalar == tl.float64 else fma32
-    operands = np.broadcast_arrays(x.data, y.data, z.data)
-    return interpreter.TensorHandle(function(*operands), z.dtype.scalar)
+    return interpreter.TensorHandle(fma(x.data, y.data, z.data), z.dtype.scalar)
 
 
 def _cast(original: Any) -> Any:

@@ -72,6 +72,16 @@ def device_of(*tensors: torch.Tensor | None) -> torch.device:
     return device
 
 
+def processors(device: torch.device) -> int:
+    """Multiprocessors of a device: how many programs keep it busy, never part of a result."""
+    return 4 if device.type == "cpu" else _processors(device.index)
+
+
+@functools.cache
+def _processors(index: int | None) -> int:
+    return int(torch.cuda.get_device_properties(index).multi_processor_count)
+
+
 def launch(kernel: Any, grid: int | tuple[int, ...], *arguments: Any, **named: Any) -> Any:
     """Run a kernel on the device of its first tensor argument, under :data:`OPTIONS`.
 
