@@ -54,6 +54,13 @@ def with_sign(magnitude, sign):
 
 
 @triton.jit
+def with_sign32(magnitude, sign):
+    """A binary32 magnitude with the sign of another binary32 value."""
+    bits = sign.to(tl.int32, bitcast=True)
+    return (magnitude.to(tl.int32, bitcast=True) | (bits ^ (bits & 0x7FFFFFFF))).to(tl.float32, bitcast=True)
+
+
+@triton.jit
 def horner(x, P: tl.constexpr):
     """A polynomial, P its coefficients, lowest power first."""
     n: tl.constexpr = len(P.value)

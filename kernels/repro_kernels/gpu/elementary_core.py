@@ -1,10 +1,10 @@
 """Correctly rounded binary32 functions for kernels: ``exp_rn(x)`` and so on, of float32 blocks or scalars.
 
 The first step is the binary64 one of ``cpu/csrc/elementary.h``: a branch-free core with a relative error
-below 2^-48, accepted if every number within 2^-44 of it rounds alike. About one argument in 2^19 is left open; a
-program in which any lane is open takes the second step (``doubledouble.py``, ``trigonometric.py``) for the
-whole block. Both steps round the real function's value, so the bits depend on neither the step nor on what
-else is in the block. Special values are chosen branch-free in the core. NaN results are 0x7fc00000.
+below 2^-48, accepted if every number within 2^-44 of it rounds alike. About one argument in 2^19 is left
+open; a program in which any lane is open takes the second step (``doubledouble.py``) for the whole block.
+Both steps round the real function's value, so the bits depend on neither the step nor on what else is in the
+block. Special values are chosen branch-free in the core. NaN results are 0x7fc00000.
 
 Cost in fp64 operations per element: exp 22, sigmoid and silu the same, erf (gelu) about 70 and three
 quotients, tanh 22 and one quotient, rsqrt a root and a quotient and 8. At half the fp32 rate (A100, H100,
@@ -31,6 +31,7 @@ from repro_kernels.gpu.double import (
     split,
     undecided,
     with_sign,
+    with_sign32,
 )
 from repro_kernels.gpu.doubledouble import (
     cosh_pair,
@@ -255,13 +256,6 @@ def tanh_rn(x):
         hi, lo = tanh_pair(clamp(a, 100.0))
         y = tl.where(hard, with_sign32(round_pair(hi, lo), x), y)
     return y
-
-
-@triton.jit
-def with_sign32(magnitude, sign):
-    """A binary32 magnitude with the sign of another binary32 value."""
-    bits = sign.to(tl.int32, bitcast=True)
-    return (magnitude.to(tl.int32, bitcast=True) | (bits ^ (bits & 0x7FFFFFFF))).to(tl.float32, bitcast=True)
 
 
 # ---- error function ----
