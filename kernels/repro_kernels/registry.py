@@ -90,6 +90,25 @@ def _rows() -> Iterator[Operator]:
     yield op("var", "RN(sum of RN(d*d) / RN(n - correction))", "reduce:var", "reduce:var", "test_reduce.py")
     yield op("std", "RN(sqrt(var))", "reduce:std", "reduce:std", "test_reduce.py")
     yield op("cumsum", "ascending, in binary32", "reduce:cumsum", "reduce:cumsum", "test_reduce.py")
+    # Division with a whole quotient.
+    yield op("fmod", "exact", "remainder:fmod", "remainder:fmod", "test_remainder.py")
+    yield op(
+        "remainder",
+        "fmod, RN(r + y) where the signs differ",
+        "remainder:remainder",
+        "remainder:remainder",
+        "test_remainder.py",
+    )
+    yield op(
+        "div_trunc", "trunc(RN(x / y))", "remainder:div_trunc", "remainder:div_trunc", "test_remainder.py"
+    )
+    yield op(
+        "div_floor",
+        "the whole number below RN(RN(x - fmod) / y)",
+        "remainder:div_floor",
+        "remainder:div_floor",
+        "test_remainder.py",
+    )
     # Norms.
     yield op(
         "layer_norm",

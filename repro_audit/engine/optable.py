@@ -17,8 +17,10 @@ from typing import Any
 import torch
 
 from repro_audit.engine import exactops as e
+from repro_audit.engine import nativeops as n
 from repro_audit.engine import specifiedops as k
 from repro_audit.engine import structuralops as s
+from repro_audit.engine import windowops as w
 from repro_audit.engine.tables import Row
 
 Run = Callable[..., Any]
@@ -70,10 +72,6 @@ def rows() -> Iterator[tuple[str, Row]]:
     )
     yield from _exact("round.default frac.default")
     # Integers and bools only.
-    yield from _moves(
-        "floor_divide.default floor_divide.Scalar div.Tensor_mode div.Scalar_mode", e.integer_only, ""
-    )
-    yield from _moves("remainder.Tensor remainder.Scalar fmod.Tensor fmod.Scalar", e.integer_only, "")
     yield from _moves("prod.default prod.dim_int bincount.default cumprod.default", e.integer_only, "")
     yield from _moves(
         "bitwise_and.Tensor bitwise_and.Scalar bitwise_or.Tensor bitwise_or.Scalar", e.integer_only, ""
@@ -168,6 +166,7 @@ def rows() -> Iterator[tuple[str, Row]]:
     yield from _kernel("baddbmm.default", k.baddbmm, "gemm.baddbmm", "through")
     yield from _kernel("conv1d.default conv2d.default conv3d.default", k.convolution, "gemm.conv", "stored")
     yield from _kernel("conv1d.padding conv2d.padding conv3d.padding", k.convolution, "gemm.conv", "stored")
+    yield from _kernel("convolution.default", n.convolution, "gemm.conv", "stored")
     # Elementary functions and composites.
     for name in k.UNARY:
         yield from _kernel(f"{name}.default", k.unary, f"elementary.{name}", tags="value")
@@ -180,6 +179,14 @@ def rows() -> Iterator[tuple[str, Row]]:
     yield from _kernel("clamp_max.default clamp_max.Tensor", k.clamp, "reduce.clamp")
     yield from _kernel("pow.Tensor_Scalar pow.Tensor_Tensor pow.Scalar", k.power, "elementary.pow")
     yield from _kernel("square.default", k.square, "elementary.pow")
+    yield from _kernel(
+        "floor_divide.default floor_divide.Scalar div.Tensor_mode div.Scalar_mode",
+        n.divide_whole,
+        "remainder.div_floor",
+    )
+    yield from _kernel(
+        "remainder.Tensor remainder.Scalar fmod.Tensor fmod.Scalar", n.remain, "remainder.fmod"
+    )
     # Sums and order.
     yield from _kernel("sum.default sum.dim_IntList", k.total, "reduce.sum")
     yield from _kernel("mean.default mean.dim", k.mean, "reduce.mean")
@@ -201,6 +208,16 @@ def rows() -> Iterator[tuple[str, Row]]:
     yield from _kernel("rms_norm.default", k.rms_norm, "reduce.rms_norm")
     yield from _kernel("group_norm.default", k.group_norm, "reduce.group_norm")
     yield from _kernel("batch_norm.default", k.batch_norm, "reduce.batch_norm")
+    yield from _kernel("native_layer_norm.default", n.layer_norm, "reduce.layer_norm")
+    yield from _kernel("native_group_norm.default", n.group_norm, "reduce.group_norm")
+    # Windows: padding, pooling, resampling.
+    yield from _moves("reflection_pad1d.default reflection_pad2d.default reflection_pad3d.default", w.pad)
+    yield from _moves("replication_pad1d.default replication_pad2d.default replication_pad3d.default", w.pad)
+    yield from _kernel("avg_pool2d.default avg_pool3d.default", w.average, "reduce.mean")
+    yield from _kernel(
+        "max_pool2d_with_indices.default max_pool3d_with_indices.default", w.maximum, "reduce.max"
+    )
+    yield from _moves("upsample_nearest2d.vec", w.nearest)
     # Random numbers and dropout.
     yield from _moves("dropout.default feature_dropout.default alpha_dropout.default", s.dropout, "")
     yield from _refused(

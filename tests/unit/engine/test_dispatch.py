@@ -60,8 +60,11 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
         "accumulate=True",
     ),
     "dropout": (lambda: F.dropout(X, 0.5, training=True), "dropout is active"),
-    "remainder of floats": (lambda: X % 2.0, "on floats is outside"),
-    "floor division of floats": (lambda: X // 2.0, "on floats is outside"),
+    "product of floats": (X.prod, "on floats is outside"),
+    "transposed convolution": (
+        lambda: F.conv_transpose1d(X[None], X[:, None]),
+        "convolution.default transposed",
+    ),
     "fused multiply-add": (lambda: torch.addcmul(X, X, X), "aten.addcmul.default is outside"),
     "equal": (lambda: torch.equal(X, X), "on floats"),
     "batch statistics": (lambda: F.batch_norm(X, None, None, training=True), "batch's own statistics"),
