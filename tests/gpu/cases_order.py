@@ -124,3 +124,14 @@ def routing(kernels: Kernels, device: torch.device) -> Results:
     """Experts with equal scores: the lowest index, as a mixture of experts picks them."""
     scores = [values((777, n), 8, kind="small").to(device) for n in (4, 8, 60, 128)]
     return [t for x in scores for k in (1, 2, 4) for t in kernels.order.topk(x, k)]
+
+
+@case("order: casts to integers", small=True)
+def casts(kernels: Kernels, device: torch.device) -> Results:
+    edges = torch.tensor([2.0**31, -(2.0**31), 2.0**63, -(2.0**63), 255.0, 256.0, -0.5, 0.99, 127.5, -128.5])
+    kinds = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
+    found = []
+    for dtype in FLOATS:
+        x = torch.cat([edges.to(dtype), values((300,), 9, dtype, kind="bits", special=0.2)]).to(device)
+        found += [kernels.convert.to_integer(x, kind) for kind in kinds]
+    return found
