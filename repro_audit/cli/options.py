@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from repro_audit.cli.app import Common, flag_only, option
-from repro_audit.errors import InconclusiveError, UsageError
+from repro_audit.errors import UsageError
 from repro_audit.settings import PROFILES
 
 if TYPE_CHECKING:
@@ -19,7 +20,9 @@ if TYPE_CHECKING:
 _LATER_PROFILES = ("exact", "exact-hi", "stock")
 _MAX_PROMPT_BYTES = 64 << 20
 
-Device = Annotated[str, option("--device", metavar="DEVICE", help="auto or cpu.")]
+Device = Annotated[
+    str, option("--device", metavar="DEVICE", help="auto, cpu, cuda or cuda:N; never changes a bit.")
+]
 Threads = Annotated[int | None, option("--threads", metavar="N", help="Threads; never changes a bit.", min=1)]
 Online = Annotated[bool, option("--online", help="May download from the hub.")]
 TrustedKeys = Annotated[
@@ -51,18 +54,24 @@ ModelArgument = Annotated[
 ]
 
 
-def resolve_device(device: str) -> str:
-    """The device that will be used.
+def known_device(device: str) -> str:
+    """A device by its form alone; whether it is here is asked when it is needed, since that takes torch.
 
     Raises:
-        InconclusiveError: a CUDA device, which this version does not have.
-        UsageError: a device that does not exist.
+        UsageError: no such device name.
     """
-    if device in ("auto", "cpu"):
-        return "cpu"
-    if device == "cuda" or device.startswith("cuda:"):
-        raise InconclusiveError(f"device {device} is outside the contract", hint="use --device cpu")
-    raise UsageError(f"device {device!r} does not exist", hint="choose auto or cpu")
+    if re.fullmatch(r"auto|cpu|cuda(:[0-9]{1,3})?", device) is None:
+        raise UsageError(f"device {device!r} does not exist", hint="choose auto, cpu, cuda or cuda:N")
+    return device
+
+
+def resolve_device(device: str) -> str:
+    """The device that will be used, ``cpu`` or ``cuda:N``: :func:`repro_audit.devices.resolve`."""
+    if device == "cpu":
+        return device
+    from repro_audit.devices import resolve
+
+    return resolve(device)
 
 
 def resolve_profile(profile: str) -> str:

@@ -128,8 +128,10 @@ def record(plan: Plan, observer: Observer) -> Recorded:
         InconclusiveError: something lies outside the contract.
     """
     from repro_audit import models
+    from repro_audit.devices import resolve
 
     plan.require_writable()
+    plan = replace(plan, settings=replace(plan.settings, device=resolve(plan.settings.device)))
     if plan.prompts:
         _check_prompts(plan)
     model = models.load(
@@ -285,7 +287,7 @@ def _write(
             model,
             settings,
             ref,
-            Occasion(*occasion, plan.challenge, collect()),
+            Occasion(*occasion, plan.challenge, collect(settings.device)),
             top2=top2,
             prompt_texts=texts,
             chat=chat,

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from repro_kernels.cpu import attention
 from repro_kernels.errors import KernelError
+from repro_kernels.ops import attention
 from torch import nn
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
@@ -79,11 +79,11 @@ class StepAttention:
                     f"{error} in {name}", hint="profile fp32 cannot audit this run"
                 ) from error
 
-    def _attend(self, cache: PositionCache, layer: int, query: torch.Tensor, scaling: float) -> torch.Tensor:
+    def _attend(self, cache: PositionCache, layer: int, query: torch.Tensor, scaling: float) -> Any:
         keys, values = cache.keys[layer], cache.values[layer]
         assert keys is not None and values is not None
         window, kind = self.windows.get(layer), query.dtype
-        positions, lengths = self._step(cache)
+        positions, lengths = self._step(cache, query.device)
         spans = cache.spans
         if lengths is not None:
             slots = slice(cache.slot_of[spans[0].sequence], cache.slot_of[spans[-1].sequence] + 1)
@@ -114,7 +114,9 @@ class StepAttention:
             parts.append(out.transpose(1, 2))
         return parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
 
-    def _step(self, cache: PositionCache) -> tuple[list[torch.Tensor], torch.Tensor | None]:
+    def _step(
+        self, cache: PositionCache, device: torch.device
+    ) -> tuple[list[torch.Tensor], torch.Tensor | None]:
         """Query positions per call, made once per step; lengths when every sequence of adjacent slots has one
         row.
         """
@@ -124,10 +126,13 @@ class StepAttention:
         slots = [cache.slot_of[span.sequence] for span in spans]
         single = all(span.end - span.begin == 1 for span in spans)
         if single and slots == list(range(slots[0], slots[0] + len(slots))):
-            firsts = torch.tensor([span.first for span in spans])
+            firsts = torch.tensor([span.first for span in spans], device=device)
             positions, lengths = [firsts[:, None]], firsts + 1
         else:
-            positions = [torch.arange(span.first, span.first + span.end - span.begin)[None] for span in spans]
+            positions = [
+                torch.arange(span.first, span.first + span.end - span.begin, device=device)[None]
+                for span in spans
+            ]
             lengths = None
         self._positions = (spans, positions, lengths)
         return positions, lengths

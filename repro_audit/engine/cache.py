@@ -82,7 +82,9 @@ class PositionCache(Cache):
         keys, values = self.keys[layer], self.values[layer]
         if keys is None or values is None:
             keys, values = (
-                torch.zeros(self.slots, new.shape[1], self.capacity, new.shape[3], dtype=new.dtype)
+                torch.zeros(
+                    self.slots, new.shape[1], self.capacity, new.shape[3], dtype=new.dtype, device=new.device
+                )
                 for new in (key, value)
             )
             self.keys[layer], self.values[layer] = keys, values

@@ -215,7 +215,7 @@ class ProfileMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 def numpy_bits(tensor: torch.Tensor) -> npt.NDArray[Any]:
     """A tensor's values as numpy holds them; bfloat16 as its 16 bits."""
-    plain = tensor.contiguous()
+    plain = tensor.contiguous().cpu()
     return plain.view(torch.int16).numpy() if plain.dtype is torch.bfloat16 else plain.numpy()
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from repro_kernels.cpu import elementary
+from repro_kernels.ops import elementary
 
 #: Floating types the profile defines.
 FLOATS = frozenset({torch.float32, torch.bfloat16, torch.float16})

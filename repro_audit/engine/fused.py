@@ -14,7 +14,7 @@ from types import ModuleType
 from typing import Any
 
 import torch
-from repro_kernels.cpu import fused, gemm
+from repro_kernels.ops import fused, gemm
 from torch import nn
 
 from repro_audit.engine.dispatch import ProfileMode
@@ -158,7 +158,7 @@ def _linear(module: Any, mode: ProfileMode) -> Callable[..., Any]:
         gemm.linear,
     )
 
-    def forward(input: torch.Tensor) -> torch.Tensor:
+    def forward(input: torch.Tensor) -> Any:
         if type(input) is not torch.Tensor:
             _require_dispatch(mode, module)
             return nn.Linear.forward(module, input)
@@ -179,7 +179,7 @@ def _rms_norm(module: Any, mode: ProfileMode, eps: float, *, one_plus: bool) -> 
     if one_plus:
         noted.add(("aten.add.Tensor", "other", (1.0).hex()))
 
-    def norm(x: torch.Tensor) -> torch.Tensor:
+    def norm(x: torch.Tensor) -> Any:
         if type(x) is not torch.Tensor:
             _require_dispatch(mode, module)
             plain: torch.Tensor = type(module).forward(module, x)
@@ -191,7 +191,7 @@ def _rms_norm(module: Any, mode: ProfileMode, eps: float, *, one_plus: bool) -> 
             count.calls += 1
             return kernel(x, weight, eps, one_plus=one_plus)
 
-    def forward(hidden_states: torch.Tensor) -> torch.Tensor:
+    def forward(hidden_states: torch.Tensor) -> Any:
         return norm(hidden_states)
 
     return norm if one_plus else forward

@@ -242,7 +242,7 @@ def _run_batch(
                     keep.append(row)
                     owners.append(item)
             item.fed += count
-        logits = opened.step(tokens, spans, keep, cache)
+        logits = opened.step(tokens, spans, keep, cache).cpu()
         steps += 1
         if keep:
             _draw(logits, owners, settings.decoding)

@@ -98,7 +98,7 @@ def _by_view(func: Any, args: Sequence[Any], kwargs: dict[str, Any], result: Any
 
 def _by_where(func: Any, args: Sequence[Any], kwargs: dict[str, Any], result: torch.Tensor) -> torch.Tensor:
     condition, chosen, other = args[:3]
-    false = torch.zeros((), dtype=torch.bool)
+    false = torch.zeros((), dtype=torch.bool, device=result.device)
     picks = [tag if (tag := tag_of(side)) is not None else false for side in (chosen, other)]
     return torch.where(condition, picks[0], picks[1])
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
+from repro_audit.devices import failures_named, placed
 from repro_audit.engine.buffers import derived_buffers
 from repro_audit.engine.context import audited
 from repro_audit.engine.coverage import modules_covered
@@ -67,6 +68,8 @@ def score_module(
     recorder = Recorder(plan.points, len(parts), row_salt, save_values=settings.save_values)
     mode = real_mode(module)
     with ExitStack() as stack:
+        stack.enter_context(failures_named(settings.device))
+        stack.enter_context(placed(module, settings.device))
         stack.enter_context(audited())
         stack.enter_context(closed())
         stack.enter_context(stored_parameters(module, ACTIVATION_DTYPES[settings.activations]))
@@ -77,8 +80,9 @@ def score_module(
         watcher.stage("score", len(parts))
         for index, part in enumerate(parts):
             take = _Rows(plan, recorder, index)
+            here = {name: value.to(settings.device) for name, value in part.items()}
             with take.hooked(module, settings.level), mode:
-                result = module(**{name: _activation(value, settings) for name, value in part.items()})
+                result = module(**{name: _activation(value, settings) for name, value in here.items()})
             with torch._C._DisableTorchDispatch():
                 for name, tensor in outputs(result):
                     take(name, tensor)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
+from repro_audit.devices import failures_named, placed, resolve
 from repro_audit.engine import attention
 from repro_audit.engine.buffers import derived_buffers
 from repro_audit.engine.cache import PositionCache
@@ -51,6 +52,7 @@ class Session:
         self.layout = find_layout(self.module)
         self.packed = fuse and fuses_attention(self.module)
         self.fuse = fuse
+        self.device = settings.device
         self.dtype = ACTIVATION_DTYPES[settings.activations]
         self.names = {id(child): path for path, child in self.module.named_modules()}
         self.mode = ProfileMode(table(), self.names)
@@ -70,6 +72,8 @@ class Session:
     @contextmanager
     def _open(self) -> Iterator[None]:
         with ExitStack() as stack:
+            stack.enter_context(failures_named(self.device))
+            stack.enter_context(placed(self.module, self.device))
             stack.enter_context(audited())
             stack.enter_context(closed())
             stack.enter_context(stored_parameters(self.module, self.dtype))
@@ -119,15 +123,16 @@ class Session:
         if self._attention is not None:
             self._attention.cache = cache
         positions = torch.cat([torch.arange(s.first, s.first + s.end - s.begin) for s in spans])
+        device = self.device
         arguments: dict[str, Any] = {
-            "input_ids": torch.tensor([list(tokens)]),
-            "position_ids": positions[None],
+            "input_ids": torch.tensor([list(tokens)], device=device),
+            "position_ids": positions[None].to(device),
             self._cache_name: cache,
             "use_cache": True,
         }
         every = len(keep) == len(tokens)
         if not every and keep:
-            arguments["logits_to_keep"] = torch.tensor(list(keep))
+            arguments["logits_to_keep"] = torch.tensor(list(keep), device=device)
         elif not keep:
             arguments["logits_to_keep"] = 1
         arguments = {name: value for name, value in arguments.items() if name in self._accepted}
@@ -184,7 +189,7 @@ def session(model: LoadedModel, settings: RunSettings, *, fuse: bool = True) -> 
 
     Args:
         model: in evaluation mode.
-        settings: profile ``fp32`` on the CPU.
+        settings: profile ``fp32``, the device resolved.
         fuse: use fused kernels where the model's code allows; the bits are the same without.
 
     Raises:
@@ -206,8 +211,8 @@ def check_settings(settings: RunSettings) -> None:
     """
     if settings.profile != "fp32":
         raise UsageError(f"unknown profile {settings.profile!r}", hint="profiles: fp32")
-    if settings.device != "cpu":
-        raise InconclusiveError(f"device {settings.device} is outside the contract", hint="use --device cpu")
+    if resolve(settings.device) != settings.device:
+        raise UsageError(f"device {settings.device!r} is not resolved", hint="choose cpu or cuda:N")
     if settings.activations not in ACTIVATION_DTYPES:
         raise UsageError(
             f"unknown activation type {settings.activations!r}", hint=f"one of {', '.join(ACTIVATION_DTYPES)}"

@@ -6,7 +6,8 @@ import math
 from typing import Any
 
 import torch
-from repro_kernels.cpu import attention, elementary, gemm, reduce
+from repro_kernels.cpu.elementary import COMPOSITE, ELEMENTARY
+from repro_kernels.ops import attention, elementary, gemm, reduce
 
 from repro_audit.engine import masks
 from repro_audit.engine.exactops import FLOATS, checked
@@ -99,8 +100,8 @@ def convolution(mode: Any, func: Any, args: Any, kwargs: Any) -> Any:
 
 #: ATen names of the elementwise functions; each is ``elementary.unary`` of that name.
 UNARY = (
-    *elementary.ELEMENTARY,
-    *(name for name in elementary.COMPOSITE if name != "gelu_tanh"),
+    *ELEMENTARY,
+    *(name for name in COMPOSITE if name != "gelu_tanh"),
     "selu",
     "relu6",
 )
@@ -303,7 +304,7 @@ def attend(mode: Any, func: Any, args: Any, kwargs: Any) -> Any:
             )
         mask = ~masked
     if causal:
-        mask = torch.ones(query.shape[-2], key.shape[-2], dtype=torch.bool).tril()
+        mask = torch.ones(query.shape[-2], key.shape[-2], dtype=torch.bool, device=query.device).tril()
     batch = query.shape[:-3]
     flat = [tensor.reshape(-1, *tensor.shape[-3:]) for tensor in (query, key, value)]
     if mask is not None and mask.dim() > 4:

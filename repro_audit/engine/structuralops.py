@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from repro_kernels.cpu import reduce
+from repro_kernels.ops import reduce
 
 from repro_audit.engine import masks
 from repro_audit.engine.exactops import FLOATS, checked
@@ -43,14 +43,14 @@ def span(mode: Any, func: Any, args: Any, kwargs: Any) -> Any:
     if kind not in FLOATS:
         return checked(mode, func, func(*args, **kwargs))
     start, end, step = {1: (0, *bounds, 1), 2: (*bounds, 1), 3: tuple(bounds)}[len(bounds)]
-    return reduce.arange(start, end, step, dtype=kind)
+    return reduce.arange(start, end, step, dtype=kind).to(kwargs.get("device") or "cpu")
 
 
 def line(mode: Any, func: Any, args: Any, kwargs: Any) -> Any:
     """linspace by the profile's kernel."""
     start, end, steps = args[:3]
     kind = kwargs.get("dtype") or torch.get_default_dtype()
-    return reduce.linspace(start, end, steps, dtype=kind)
+    return reduce.linspace(start, end, steps, dtype=kind).to(kwargs.get("device") or "cpu")
 
 
 def constant(mode: Any, func: Any, args: Any, kwargs: Any) -> Any:

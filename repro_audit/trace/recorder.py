@@ -1,8 +1,8 @@
 """The recorder: rows of points go in as tensors, row digests come out, per sequence and in position order.
 
-Large tensors are hashed where they are. Small ones (a decode step has some hundred of a few kilobytes) are
-copied and hashed together in one call at the end of the step: rows of all points then share the hash's vector
-lanes.
+Large tensors are hashed where they are, those of a GPU after a copy to the host. Small ones (a decode step
+has some hundred of a few kilobytes) are copied and hashed together in one call at the end of the step: rows
+of all points then share the hash's vector lanes, and leave a GPU in one transfer.
 """
 
 from __future__ import annotations
@@ -73,6 +73,7 @@ class Recorder:
             # A copy: what runs before the end of the step may write to the tensor.
             self._pending.append((point, spans, header, tensor.clone(), key, dims))
             return
+        tensor = tensor.cpu()
         (digests,) = digest_many([(tensor, key, dims)])
         self._store(point, spans, header, tensor, digests)
 
@@ -81,8 +82,11 @@ class Recorder:
         if not self._pending:
             return
         pending, self._pending = self._pending, []
-        found = digest_many([(tensor, key, dims) for _, _, _, tensor, key, dims in pending])
-        for (point, spans, header, tensor, _, _), digests in zip(pending, found, strict=True):
+        tensors = _to_host([item[3] for item in pending])
+        found = digest_many(
+            [(tensor, key, dims) for tensor, (*_, key, dims) in zip(tensors, pending, strict=True)]
+        )
+        for (point, spans, header, *_), tensor, digests in zip(pending, tensors, found, strict=True):
             self._store(point, spans, header, tensor, digests)
 
     def changed(self, point: int, sequence: int, tensor: torch.Tensor) -> list[int]:
@@ -95,7 +99,7 @@ class Recorder:
         """
         _, _, parts = self._found[sequence][point]
         key = self._keys[tensor.dtype, tensor.shape[2:]][1]
-        (digests,) = digest_many([(tensor, key, 2)])
+        (digests,) = digest_many([(tensor.cpu(), key, 2)])
         recorded = np.concatenate(parts).reshape(tensor.shape[0], -1)
         return np.flatnonzero((digests.reshape(recorded.shape) != recorded).any(axis=1)).tolist()
 
@@ -130,3 +134,17 @@ class Recorder:
                 rows = tensor[span.begin : span.end].contiguous()
                 bits = rows.view(torch.int16) if rows.dtype is torch.bfloat16 else rows
                 self._values.setdefault((span.sequence, point), []).append(bits.numpy().copy())
+
+
+def _to_host(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
+    """The tensors in host memory; those of a GPU travel as one run of bytes."""
+    if all(tensor.is_cpu for tensor in tensors):
+        return tensors
+    flat = [tensor.contiguous().reshape(-1).view(torch.uint8) for tensor in tensors]
+    # Offsets are multiples of the widest element.
+    padded = [torch.nn.functional.pad(run, (0, -run.numel() % 8)) for run in flat]
+    arrived = torch.split(torch.cat(padded).cpu(), [run.numel() for run in padded])
+    return [
+        run[: tensor.nbytes].view(tensor.dtype).reshape(tensor.shape)
+        for run, tensor in zip(arrived, tensors, strict=True)
+    ]

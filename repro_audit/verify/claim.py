@@ -29,7 +29,7 @@ class Options:
         trace: the trace file, or None for the one beside the manifest, if there is one.
         inputs: the inputs of a private run.
         challenge: the nonce that the manifest must hold (lower-case hex).
-        device: as resolved.
+        device: as asked, until the claim is trusted; then as resolved.
         online: may download the model that the command line names.
         batch_size, prefill_chunk: schedule of the rerun; 0 for the recorder's.
     """

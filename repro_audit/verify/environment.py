@@ -1,4 +1,5 @@
-"""Facts about this machine and its software: recorded as claims, shown, never compared. No torch is imported.
+"""Facts about this machine and its software: recorded as claims, shown, never compared. Torch is imported for
+a GPU alone.
 
 No host name, user name, path or environment variable is collected.
 """
@@ -7,26 +8,32 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 from importlib import metadata
 from pathlib import Path
 
 from repro_audit import __version__
 
-_PACKAGES = ("torch", "transformers", "numpy", "safetensors", "tokenizers", "gguf", "blake3")
+_PACKAGES = ("torch", "triton", "transformers", "numpy", "safetensors", "tokenizers", "gguf", "blake3")
 _CPUINFO = Path("/proc/cpuinfo")
 _MEMINFO = Path("/proc/meminfo")
+_DRIVER = Path("/proc/driver/nvidia/version")
 
 
-def collect() -> dict[str, str]:
+def collect(device: str = "cpu") -> dict[str, str]:
     """Name to text, in the order a person reads it.
 
-    Keys: ``device`` (what computes), ``cpu.vendor``, ``cpu.model``, ``cpu.isa`` (instruction set of the
-    kernels), ``cpu.cores``, ``system``, ``python``, ``repro-audit``, ``kernels`` (digest of the kernel
-    sources), and one ``package.NAME`` per library that takes part.
+    Args:
+        device: what computes, ``cpu`` or ``cuda:N``, as resolved.
+
+    Keys: ``device``, for a GPU those of :func:`gpu`, ``cpu.vendor``, ``cpu.model``, ``cpu.isa``
+    (instruction set of the kernels), ``cpu.cores``, ``system``, ``python``, ``repro-audit``, ``kernels``
+    (digest of the kernel sources), and one ``package.NAME`` per library that takes part.
     """
     vendor, model = cpu()
     facts = {
-        "device": "cpu",
+        "device": device,
+        **({} if device == "cpu" else gpu(device)),
         "cpu.vendor": vendor,
         "cpu.model": model,
         "cpu.isa": isa(),
@@ -53,6 +60,31 @@ def cpu() -> tuple[str, str]:
     vendor = found.get("vendor_id") or found.get("CPU implementer") or platform.machine() or "unknown"
     model = found.get("model name") or found.get("CPU part") or platform.processor() or "unknown"
     return vendor, model
+
+
+def gpu(device: str) -> dict[str, str]:
+    """Vendor, name, numerics class, memory, driver and CUDA version of a GPU, as the driver tells them.
+
+    The numerics class is the compute capability (``sm_90``): stock kernels are compiled and chosen by it.
+    """
+    import torch
+
+    properties = torch.cuda.get_device_properties(device)
+    return {
+        "gpu.vendor": "NVIDIA",
+        "gpu.name": properties.name,
+        "gpu.capability": f"sm_{properties.major}{properties.minor}",
+        "gpu.memory": f"{properties.total_memory / 2**30:.0f} GiB",
+        "gpu.driver": _driver(),
+        "gpu.cuda": str(torch.version.cuda),
+    }
+
+
+def _driver() -> str:
+    if not _DRIVER.is_file():
+        return "unknown"
+    found = re.search(r"\b\d+\.\d+(\.\d+)?\b", _DRIVER.read_text(errors="replace"))
+    return found.group(0) if found else "unknown"
 
 
 def isa() -> str:

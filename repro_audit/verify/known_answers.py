@@ -1,4 +1,4 @@
-"""Known-answer test: every CPU kernel of this machine on fixed inputs against committed digests.
+"""Known-answer test: every kernel, on the device that computes, on fixed inputs against committed digests.
 
 A machine that fails cannot decide about a record (RA501). Inputs come from the Philox generator that numpy
 guarantees not to change; digests are BLAKE3 over the outputs' bits, NaN canonical. The committed digests are
@@ -16,10 +16,11 @@ from typing import Any
 import numpy as np
 import torch
 from blake3 import blake3
-from repro_kernels.cpu import (
+from repro_kernels.cpu import digest
+from repro_kernels.errors import KernelError
+from repro_kernels.ops import (
     attention,
     convert,
-    digest,
     elementary,
     fused,
     gemm,
@@ -30,7 +31,6 @@ from repro_kernels.cpu import (
     sampling,
     softmax,
 )
-from repro_kernels.errors import KernelError
 
 from repro_audit.verify.known_answer_digests import DIGESTS
 
@@ -43,9 +43,11 @@ class Inputs:
 
     Args:
         name: the case; its digest is the generator's key.
+        device: where the tensors are made.
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, device: str = "cpu") -> None:
+        self._device = device
         key = int.from_bytes(blake3(name.encode()).digest()[:16], "little")
         self._bits = np.random.Philox(key=key)
 
@@ -60,7 +62,7 @@ class Inputs:
     def wild(self, *shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
         """Finite values of both signs with exponents -24 to 7, zeros and a subnormal among them."""
         values = self._floats(shape, 103, 32, torch.float32)
-        special = torch.tensor([0.0, -0.0, 1.0, -1.0, 2.0**-140, 0.5])
+        special = torch.tensor([0.0, -0.0, 1.0, -1.0, 2.0**-140, 0.5], device=self._device)
         flat = values.view(-1)
         flat[: min(6, flat.numel())] = special[: flat.numel()]
         return values.to(dtype)
@@ -68,14 +70,15 @@ class Inputs:
     def integers(self, below: int, *shape: int) -> torch.Tensor:
         """int64 in 0 .. below - 1."""
         count = int(np.prod(shape))
-        return torch.from_numpy((self.words(count) % below).astype(np.int64)).reshape(shape)
+        return torch.from_numpy((self.words(count) % below).astype(np.int64)).reshape(shape).to(self._device)
 
     def _floats(self, shape: tuple[int, ...], low: int, exponents: int, dtype: torch.dtype) -> torch.Tensor:
         words = self.words(int(np.prod(shape)))
         bits = (words & np.uint32(0x807FFFFF)) | (
             (low + (words >> np.uint32(23)) % exponents) << np.uint32(23)
         )
-        return torch.from_numpy(bits.astype(np.uint32).view(np.float32)).reshape(shape).to(dtype)
+        values = torch.from_numpy(bits.astype(np.uint32).view(np.float32)).reshape(shape).to(dtype)
+        return values.to(self._device)
 
 
 @dataclass(frozen=True)
@@ -101,7 +104,7 @@ def cases() -> Iterator[Case]:
     yield from _rest()
 
 
-def _linear(dtype: torch.dtype, i: Inputs) -> torch.Tensor:
+def _linear(dtype: torch.dtype, i: Inputs) -> Any:
     return gemm.linear(i.tame(5, 300), i.tame(37, 300, dtype=dtype))
 
 
@@ -134,11 +137,11 @@ def _products() -> Iterator[Case]:
     )
 
 
-def _causal(dtype: torch.dtype, window: int | None, i: Inputs) -> torch.Tensor:
+def _causal(dtype: torch.dtype, window: int | None, i: Inputs) -> Any:
     """The last 9 of 150 positions attend to all before them, two query heads to a key head."""
     q = i.tame(2, 4, 9, 32, dtype=dtype)
     k, v = i.tame(2, 2, 150, 32, dtype=dtype), i.tame(2, 2, 150, 32, dtype=dtype)
-    positions = torch.arange(141, 150).repeat(2, 1)
+    positions = torch.arange(141, 150, device=q.device).repeat(2, 1)
     return attention.attention(q, k, v, scale=32**-0.5, out_dtype=dtype, q_positions=positions, window=window)
 
 
@@ -162,7 +165,7 @@ def _attention() -> Iterator[Case]:
     )
 
 
-def _unary(name: str, dtype: torch.dtype, count: int, i: Inputs) -> torch.Tensor:
+def _unary(name: str, dtype: torch.dtype, count: int, i: Inputs) -> Any:
     return elementary.unary(name, i.wild(count, dtype=dtype))
 
 
@@ -250,7 +253,7 @@ def _rest() -> Iterator[Case]:
     yield Case(
         "digest.row_digests",
         lambda i: torch.from_numpy(
-            digest.row_digests(i.tame(5, 700, dtype=torch.bfloat16), bytes(range(32)))
+            digest.row_digests(i.tame(5, 700, dtype=torch.bfloat16).cpu(), bytes(range(32)))
         ),
     )
 
@@ -259,16 +262,16 @@ def _tensors(found: Any) -> tuple[torch.Tensor, ...]:
     return (found,) if isinstance(found, torch.Tensor) else tuple(found)
 
 
-def answer(case: Case) -> str:
-    """Digest (hex, 16 bytes) of a case's outputs on this machine; the reason, where the kernel refuses."""
+def answer(case: Case, device: str = "cpu") -> str:
+    """Digest (hex, 16 bytes) of a case's outputs on a device; the reason, where the kernel refuses."""
     hasher = blake3()
     with torch.inference_mode():
         try:
-            outputs = _tensors(case.call(Inputs(case.name)))
+            outputs = _tensors(case.call(Inputs(case.name, device)))
         except KernelError as error:
             return f"refused: {error}"
     for output in outputs:
-        flat = output.contiguous().reshape(-1)
+        flat = output.cpu().contiguous().reshape(-1)
         if flat.is_floating_point():
             flat = torch.where(torch.isnan(flat), torch.full((), float("nan"), dtype=flat.dtype), flat)
         hasher.update(f"{output.dtype} {tuple(output.shape)} ".encode())
@@ -276,9 +279,9 @@ def answer(case: Case) -> str:
     return hasher.digest()[:16].hex()
 
 
-def failures() -> list[str]:
-    """Names of the cases whose answer on this machine is not the committed one."""
-    return [case.name for case in cases() if DIGESTS.get(case.name) != answer(case)]
+def failures(device: str = "cpu") -> list[str]:
+    """Names of the cases whose answer on this machine's device is not the committed one."""
+    return [case.name for case in cases() if DIGESTS.get(case.name) != answer(case, device)]
 
 
 def main() -> None:

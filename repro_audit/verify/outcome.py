@@ -44,7 +44,7 @@ def conclude(
         changed: whether the model given here has tensors that differ.
     """
     manifest = claim.manifest
-    here = environment.collect()
+    here = environment.collect(options.device)
     theirs, mine = device_of(dict(manifest.environment)), device_of(here)
     reached = grade(theirs, mine)
     verdict = verdict_of(findings, Verdict.REPRODUCED)

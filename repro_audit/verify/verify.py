@@ -41,6 +41,10 @@ def verify(options: Options, observer: Observer) -> Verification:
 
     observer.stage("signature, schema, trace")
     claim = open_claim(options)
+    # Only now: this imports torch.
+    from repro_audit.devices import resolve
+
+    options = replace(options, device=resolve(options.device))
     manifest = claim.manifest
     findings: list[Finding] = []
     if not claim.opened.signers:
@@ -65,7 +69,7 @@ def verify(options: Options, observer: Observer) -> Verification:
     from repro_audit.verify import known_answers
 
     observer.stage("known-answer test of this machine")
-    failed = known_answers.failures()
+    failed = known_answers.failures(options.device)
     findings += [
         Finding("RA501", f"{name} gives wrong bits on this machine", "environment") for name in failed
     ]

@@ -1,0 +1,125 @@
+"""Devices by name, what is refused before a run, and what a failing GPU is turned into: no GPU is needed."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from repro_kernels import ops
+from repro_kernels.cpu import gemm
+from repro_kernels.errors import UnsupportedError
+from torch import nn
+
+from repro_audit import devices
+from repro_audit.cli.options import known_device
+from repro_audit.errors import InconclusiveError, UsageError
+
+
+@pytest.fixture
+def gpu(monkeypatch):
+    """A machine with one GPU, as PyTorch would tell of it; its capability and free memory can be set."""
+    state = {"capability": (9, 0), "free": 1 << 30}
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.version, "hip", None)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda index: state["capability"])
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda index: "Tesla X")
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (state["free"], 2 << 30))
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: 0)
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: 0)
+    pytest.importorskip("triton")
+    return state
+
+
+def test_names():
+    for name in ("auto", "cpu", "cuda", "cuda:0", "cuda:12"):
+        assert known_device(name) == name
+    for name in ("gpu", "cuda:", "cuda:x", "cuda:0,1", "cpu:0", "CUDA", ""):
+        with pytest.raises(UsageError, match="choose auto, cpu, cuda or cuda:N"):
+            known_device(name)
+
+
+def test_a_machine_without_a_gpu(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert devices.resolve("auto") == devices.resolve("cpu") == "cpu"
+    with pytest.raises(InconclusiveError, match="no CUDA GPU is present") as refusal:
+        devices.resolve("cuda")
+    assert "--device cpu" in refusal.value.hint
+
+
+def test_a_machine_with_one(gpu):
+    assert devices.resolve("auto") == devices.resolve("cuda") == devices.resolve("cuda:0") == "cuda:0"
+    with pytest.raises(InconclusiveError, match=r"cuda:1 .* has 1 CUDA GPU"):
+        devices.resolve("cuda:1")
+
+
+def test_an_old_gpu_is_refused_by_name(gpu):
+    gpu["capability"] = (7, 5)
+    assert devices.resolve("auto") == "cpu"
+    with pytest.raises(InconclusiveError, match=r"Tesla X has compute capability 7\.5") as refusal:
+        devices.resolve("cuda")
+    assert "--device cpu" in refusal.value.hint
+
+
+def test_too_little_memory_is_told_with_the_numbers(gpu):
+    model = nn.Linear(16384, 16384, bias=False)
+    assert devices.weights_bytes(model) == 1 << 30
+    gpu["free"] = 1 << 29
+    with pytest.raises(InconclusiveError, match=r"0\.50 GiB free, the run needs about 1\.00 \(weights\)"):
+        with devices.placed(model, "cuda:0"):
+            pass
+    assert model.weight.device.type == "cpu"
+
+
+def test_placed_puts_everything_back_and_keeps_ties():
+    model = nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3), nn.Linear(3, 3))
+    model[2].weight = model[0].weight
+    before = dict(model.named_parameters(remove_duplicate=False)) | dict(model.named_buffers())
+    with devices.placed(model, "meta"):
+        assert {t.device.type for t in model.state_dict().values()} == {"meta"}
+        assert model[2].weight is model[0].weight and isinstance(model[0].weight, nn.Parameter)
+    after = dict(model.named_parameters(remove_duplicate=False)) | dict(model.named_buffers())
+    assert all(after[name] is value for name, value in before.items())
+
+
+@pytest.mark.parametrize(
+    ("raised", "said"),
+    [
+        (torch.OutOfMemoryError("CUDA out of memory"), "the memory of cuda:0 ran out"),
+        (
+            torch.AcceleratorError("CUDA error: unspecified launch failure\nmore"),
+            "unspecified launch failure",
+        ),
+        (RuntimeError("Expected all tensors to be on the same device, but"), "on cuda:0: Expected all"),
+        (RuntimeError("CUDA driver version is insufficient"), "on cuda:0: CUDA driver"),
+    ],
+)
+def test_a_failing_gpu_is_one_sentence(raised, said):
+    pytest.importorskip("triton")
+    with pytest.raises(InconclusiveError, match=said) as refusal, devices.failures_named("cuda:0"):
+        raise raised
+    assert "\n" not in refusal.value.message and "--device cpu" in refusal.value.hint
+
+
+def test_a_kernel_that_does_not_compile_is_one_sentence():
+    errors = pytest.importorskip("triton.runtime.errors")
+    with pytest.raises(InconclusiveError, match="could not be compiled"), devices.failures_named("cuda:0"):
+        raise errors.PTXASError("ptxas fatal")
+
+
+def test_other_faults_stay_what_they_are():
+    pytest.importorskip("triton")
+    for device, raised in (("cuda:0", RuntimeError("a bug")), ("cpu", RuntimeError("CUDA"))):
+        with pytest.raises(RuntimeError) as kept, devices.failures_named(device):
+            raise raised
+        assert kept.value is raised
+
+
+def test_operands_decide_where_a_kernel_runs(monkeypatch):
+    x, w = torch.ones(2, 3), torch.ones(4, 3)
+    assert ops.gemm.linear(x, w).shape == (2, 4)
+    assert ops.elementary.ELEMENTARY == __import__("repro_kernels.cpu.elementary", fromlist=["x"]).ELEMENTARY
+    with pytest.raises(UnsupportedError, match="linear on meta"):
+        ops.gemm.linear(x.to("meta"), w)
+    with pytest.raises(UnsupportedError, match="pow on meta"):
+        ops.elementary.pow(2.0, x.to("meta"))
+    assert ops.gemm.linear is ops.gemm.linear and ops.gemm.linear is not gemm.linear
