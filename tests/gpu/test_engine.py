@@ -28,7 +28,9 @@ def on_cpu(family: str, dtype: torch.dtype, activations: str) -> RunRecord:
 def on_gpu(
     family: str, dtype: torch.dtype = torch.bfloat16, fuse: bool = True, **values: object
 ) -> RunRecord:
-    return engine.record(tiny(family, dtype), REQUESTS, settings(device="cuda:0", **values), fuse=fuse)
+    return engine.record(
+        tiny(family, torch.bfloat16), REQUESTS, settings(device="cuda:0", **values), fuse=fuse
+    )
 
 
 @pytest.mark.parametrize("fuse", [True, False])
