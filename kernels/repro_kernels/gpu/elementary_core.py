@@ -94,17 +94,23 @@ def exp_rn(x):
 
 
 @triton.jit
+def exp2_core(x):
+    """2^x in binary64, |x| clamped to 400."""
+    c = clamp(x, 400.0)
+    t = c + f64(SHIFTER.value)
+    r = (c - (t - f64(SHIFTER.value))) * f64(LN2.value[0])
+    y = scale(tl.fma(r, horner(r, EXPM1), f64(1.0)), t)
+    return tl.where(is_nan(x), x, y)
+
+
+@triton.jit
 def exp2_rn(x):
     """2^x."""
     d = x.to(tl.float64)
-    c = clamp(d, 400.0)
-    t = c + f64(SHIFTER.value)
-    r = (c - (t - f64(SHIFTER.value))) * f64(LN2.value[0])
-    v = scale(tl.fma(r, horner(r, EXPM1), f64(1.0)), t)
-    v = tl.where(is_nan(d), d, v)
+    v = exp2_core(d)
     y, hard = nearest(v), undecided(v, MARGIN)
     if any_of(hard):
-        hi, lo = exp2_pair(c)
+        hi, lo = exp2_pair(clamp(d, 400.0))
         y = tl.where(hard, round_pair(hi, lo), y)
     return y
 

@@ -91,6 +91,27 @@ def _constants() -> dict[str, float | tuple[float, ...]]:
     }
 
 
+def _fixed(value: mpf, bits: int = 128) -> str:
+    """floor(value * 2^bits), 0 <= value < 1, as its two 64-bit words, the high one first."""
+    words = int(mp.floor(mp.ldexp(value, bits)))
+    return f"({hex(words >> 64)}, {hex(words & (2**64 - 1))})"
+
+
+def fixed_series() -> dict[str, list[str]]:
+    """Name -> entries of the integer series of gpu/pow.py, lowest power first.
+
+    LOG2: (2 / ln 2) / (2i + 1) / 4, whose first neglected term, i = 25, is below 2^-130 at z = 0.0295.
+    EXP2: ln(2)^n / n! from n = 1; the first neglected term, n = 32, is below 2^-134. From n = 20 on,
+    EXP2_TAIL: the low word, the high one being 0.
+    """
+    exp2 = [mp.log(2) ** n / mp.factorial(n) for n in range(1, 32)]
+    return {
+        "FIXED_LOG2": [_fixed(2 / mp.log(2) / (2 * i + 1) / 4) for i in range(25)],
+        "FIXED_EXP2": [_fixed(c) for c in exp2[:19]],
+        "FIXED_EXP2_TAIL": [hex(int(mp.floor(mp.ldexp(c, 128)))) for c in exp2[19:]],
+    }
+
+
 def _tuple(name: str, entries: list[str]) -> list[str]:
     return [f"{name} = tl.constexpr((", *(f"    {entry}," for entry in entries), "))"]
 
@@ -116,6 +137,8 @@ def module() -> str:
             head = [repr(_pair(c)) for c in coefficients[:pairs]]
             lines += ["", *_tuple(f"{name}_HEAD", head)]
             lines += ["", *_tuple(f"{name}_TAIL", [repr(float(c)) for c in coefficients[pairs:]])]
+        for name, entries in fixed_series().items():
+            lines += ["", *_tuple(name, entries)]
         words = tables.TWO_OVER_PI_WORDS
         bits = int(mp.floor(mp.ldexp(2 / mp.pi, 64 * words)))
         digits = [hex((bits >> (64 * (words - 1 - i))) & (2**64 - 1)) for i in range(words)]
