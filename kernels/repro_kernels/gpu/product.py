@@ -1,0 +1,329 @@
+"""Matrix products under the ``fp32`` dot rule on a GPU: which kernel, which tiles, and the plain Triton kernels.
+
+Every kernel gives one output element to one thread, which adds its products by explicit ``fma`` with k ascending
+inside a segment of 128, and its segments in order. So tiles, splits and launches cannot change a bit. Three forms:
+
+- ``_row``: few rows against weights with a contiguous axis K. A thread owns one (column, segment) pair, loads 16
+  bytes of its weights at a time, and the program adds the segments in order after a barrier: bound by memory.
+- ``repro_kernels.gpu.tiles``: outer products out of shared memory, in Gluon, for whole tiles.
+- ``_plain``: the same outer products out of global memory, for anything: small sizes and Triton's interpreter.
+
+Where too few tiles would occupy a GPU, programs share the segments of a tile: they store each segment's partial
+sum, and ``_combine`` adds those in order. Positions outside the contraction count as 0 times 0, which leaves a
+partial sum as it is but for the sign of a zero, and that the addition to ``acc`` (never -0) washes out.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import torch
+import triton
+import triton.language as tl
+
+from repro_kernels.errors import UnsupportedError
+from repro_kernels.gpu.language import load, store
+from repro_kernels.gpu.runtime import device_of, launch
+
+SEGMENT = 128
+"""Length of a segment of the contracted axis."""
+
+FLOATS = (torch.float32, torch.bfloat16, torch.float16)
+"""The types of operands and results."""
+
+_PROGRAMS = 264
+"""Programs that keep a large GPU busy; with fewer tiles, segments are shared out. A choice of speed alone."""
+
+_ROWS = 4
+"""At most this many rows are worked one by one."""
+
+
+@triton.jit
+def scaled(acc, addend, alpha, beta, BIAS: tl.constexpr):
+    """``RN(RN(beta * addend) + RN(alpha * acc))``; without a bias ``RN(alpha * acc)``."""
+    value = alpha * acc
+    if BIAS:
+        value = beta * addend + value
+    return value
+
+
+@triton.jit
+def batch_offset(batch, middle, inner, stride0, stride1, stride2):
+    """Element offset of batch entry number `batch` of [*, middle, inner] in C order."""
+    rest = batch // inner
+    return (rest // middle) * stride0 + (rest % middle) * stride1 + (batch % inner) * stride2
+
+
+@triton.jit(do_not_specialize=["M", "start", "middle", "inner", "share", "segments", "batches"])
+def _plain(
+    a, b, bias, out, parts, M, N, K, start, middle, inner, share, segments, batches,
+    a0, a1, a2, a_m, a_k, b0, b1, b2, b_n, b_k, c0, c1, c2, c_m, c_n, o0, o1, o2, o_m, alpha, beta,
+    BIAS: tl.constexpr, SPLIT: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
+):  # fmt: skip
+    """A [BM, BN] tile of out, or the partial sums of `share` of its segments (SPLIT)."""
+    columns = tl.cdiv(N, BN)
+    tile = tl.program_id(0)
+    batch = (tile // (tl.cdiv(M, BM) * columns)).to(tl.int64)
+    m = (tile // columns % tl.cdiv(M, BM)).to(tl.int64) * BM + tl.arange(0, BM)
+    n = (tile % columns).to(tl.int64) * BN + tl.arange(0, BN)
+    a += batch_offset(batch, middle, inner, a0, a1, a2) + m * a_m
+    b += batch_offset(batch, middle, inner, b0, b1, b2) + n * b_n
+    inside = (m < M)[:, None] & (n < N)[None, :]
+    acc = tl.zeros([BM, BN], tl.float32)
+    first = tl.program_id(1) * share
+    for s in range(first, tl.minimum(first + share, segments)):
+        p = tl.zeros([BM, BN], tl.float32)
+        for step in range(0, 128, 8):
+            for u in tl.static_range(8):
+                k = (s * 128 - start + step + u).to(tl.int64)
+                real = (k >= 0) & (k < K)
+                x = load(a + k * a_k, real & (m < M))
+                w = load(b + k * b_k, real & (n < N))
+                p = tl.fma(tl.broadcast_to(x[:, None], [BM, BN]), tl.broadcast_to(w[None, :], [BM, BN]), p)
+        if SPLIT:
+            at = ((batch + s * batches) * M + m[:, None]) * N + n[None, :]
+            tl.store(parts + at, p, mask=inside)
+        else:
+            acc = acc + p
+    if not SPLIT:
+        addend = acc
+        if BIAS:
+            c = bias + batch_offset(batch, middle, inner, c0, c1, c2)
+            addend = load(c + m[:, None] * c_m + n[None, :] * c_n, inside)
+        at = batch_offset(batch, middle, inner, o0, o1, o2) + m[:, None] * o_m + n[None, :]
+        store(out + at, scaled(acc, addend, alpha, beta, BIAS), inside)
+
+
+@triton.jit(do_not_specialize=["M", "middle", "inner", "segments", "batches"])
+def _combine(
+    parts, bias, out, M, N, middle, inner, segments, batches,
+    c0, c1, c2, c_m, c_n, o0, o1, o2, o_m, alpha, beta,
+    BIAS: tl.constexpr, LANES: tl.constexpr,
+):  # fmt: skip
+    """parts [segments, batches, M, N] -> out: the partial sums added in order."""
+    e = tl.program_id(0).to(tl.int64) * LANES + tl.arange(0, LANES)
+    total = batches.to(tl.int64) * M * N
+    inside = e < total
+    acc = tl.zeros([LANES], tl.float32)
+    for first in range(0, segments, 8):
+        for u in tl.static_range(8):
+            s = first + u
+            acc = acc + tl.load(parts + s * total + e, mask=inside & (s < segments), other=0.0)
+    n = e % N
+    m = e // N % M
+    batch = e // N // M
+    addend = acc
+    if BIAS:
+        at = batch_offset(batch, middle, inner, c0, c1, c2) + m * c_m + n * c_n
+        addend = load(bias + at, inside)
+    at = batch_offset(batch, middle, inner, o0, o1, o2) + m * o_m + n
+    store(out + at, scaled(acc, addend, alpha, beta, BIAS), inside)
+
+
+@triton.jit
+def _eight(tile):
+    """The columns of [..., 8], ascending."""
+    even, odd = tl.split(tl.reshape(tile, tile.shape[:-1] + [4, 2]))
+    c04, c26 = _pairs(even)
+    c15, c37 = _pairs(odd)
+    c0, c4 = tl.split(c04)
+    c2, c6 = tl.split(c26)
+    c1, c5 = tl.split(c15)
+    c3, c7 = tl.split(c37)
+    return c0, c1, c2, c3, c4, c5, c6, c7
+
+
+@triton.jit
+def _pairs(tile):
+    """[..., 4] -> its even and its odd columns, [..., 2] each."""
+    return tl.split(tl.reshape(tile, tile.shape[:-1] + [2, 2]))
+
+
+@triton.jit
+def _step(w, x, p):
+    """``p = fma(w, x, p)`` for w, p [BN, S] and x [S]."""
+    return tl.fma(w, tl.broadcast_to(x[None, :], [w.shape[0], w.shape[1]]), p)
+
+
+@triton.jit(do_not_specialize=["segments"])
+def _row(
+    a, b, bias, out, parts, N, K, segments, a_m, b_n, c_m, c_n, alpha, beta,
+    BIAS: tl.constexpr, VECTORS: tl.constexpr, BN: tl.constexpr, S: tl.constexpr,
+):  # fmt: skip
+    """BN columns of one row of out [M, N]; a and b contiguous along K; parts [M, N, segments] is its own."""
+    m = tl.program_id(0).to(tl.int64)
+    n = tl.program_id(1).to(tl.int64) * BN + tl.arange(0, BN)
+    a += m * a_m
+    rows = b + n[:, None, None] * b_n
+    column = parts + (m * N + n) * segments
+    for first in range(0, segments, S):
+        s = first + tl.arange(0, S)
+        p = tl.zeros([BN, S], tl.float32)
+        for step in range(0, 128, 16):
+            for u in tl.static_range(2):
+                base = s * 128 + step + u * 8
+                k = base[:, None] + tl.arange(0, 8)[None, :]
+                if VECTORS:
+                    real = (base < K)[:, None]
+                    x = load(a + k, real)
+                    w = load(rows + k[None, :, :], real[None, :, :] & (n < N)[:, None, None])
+                else:
+                    real = k < K
+                    x = load(a + k, real)
+                    w = load(rows + k[None, :, :], real[None, :, :] & (n < N)[:, None, None])
+                w0, w1, w2, w3, w4, w5, w6, w7 = _eight(w)
+                x0, x1, x2, x3, x4, x5, x6, x7 = _eight(x)
+                p = _step(w0, x0, p)
+                p = _step(w1, x1, p)
+                p = _step(w2, x2, p)
+                p = _step(w3, x3, p)
+                p = _step(w4, x4, p)
+                p = _step(w5, x5, p)
+                p = _step(w6, x6, p)
+                p = _step(w7, x7, p)
+        tl.store(column[:, None] + s[None, :], p, mask=(n < N)[:, None] & (s < segments)[None, :])
+    tl.debug_barrier()
+    acc = tl.zeros([BN], tl.float32)
+    for s in range(0, segments):
+        acc = acc + tl.load(column + s, mask=n < N, other=0.0)
+    addend = acc
+    if BIAS:
+        addend = load(bias + m * c_m + n * c_n, n < N)
+    store(out + m * N + n, scaled(acc, addend, alpha, beta, BIAS), n < N)
+
+
+class Batch(NamedTuple):
+    """Three sizes of a batch, and each operand's three strides (a, b, bias or zeros, out)."""
+
+    sizes: tuple[int, int, int]
+    strides: tuple[tuple[int, int, int], ...]
+
+
+def product(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    bias: torch.Tensor | None,
+    out: torch.Tensor,
+    *,
+    beta: float = 1.0,
+    alpha: float = 1.0,
+    k_start: int = 0,
+) -> None:
+    """``RN_out(RN(RN(beta * bias) + RN(alpha * acc)))``, acc the rows of a against the rows of b, into out.
+
+    Without a bias: ``RN_out(RN(alpha * acc))``.
+
+    Args:
+        a: [*batch, M, K], any strides; nothing is copied.
+        b: [*batch, N, K], the same batch, any strides.
+        bias: broadcastable to out, or None.
+        out: [*batch, M, N], its last axis contiguous.
+        beta: factor of the bias, used as its nearest float.
+        alpha: factor of the product, used as its nearest float.
+        k_start: position of the first contracted index.
+
+    Raises:
+        UnsupportedError: a tensor is not float32, bfloat16 or float16, or they are not on one CUDA device.
+    """
+    for t in (a, b, out) if bias is None else (a, b, out, bias):
+        if t.dtype not in FLOATS:
+            raise UnsupportedError(f"a matrix product with {t.dtype}")
+    device_of(a, b, out, bias)
+    if not out.numel():
+        return
+    if bias is not None:
+        bias = bias.expand(out.shape)
+    batches = [t.stride()[:-2] if t is not None else (0,) * (a.dim() - 2) for t in (a, b, bias, out)]
+    batch = _merged(tuple(a.shape[:-2]), batches)
+    if batch is None:  # more than three axes that strides cannot join: one product per entry of the first
+        for index in range(a.shape[0]):
+            part = None if bias is None else bias[index]
+            product(a[index], b[index], part, out[index], beta=beta, alpha=alpha, k_start=k_start)
+        return
+    _run(a, b, bias, out, batch, beta, alpha, k_start % SEGMENT)
+
+
+def _merged(sizes: tuple[int, ...], strides: list[tuple[int, ...]]) -> Batch | None:
+    """The batch axes joined where every operand's strides allow it, padded to three; None if more remain."""
+    shape: list[int] = []
+    steps: list[list[int]] = [[] for _ in strides]
+    for axis, size in enumerate(sizes):
+        if size == 1:
+            continue
+        if shape and all(kept[-1] == own[axis] * size for kept, own in zip(steps, strides, strict=True)):
+            shape[-1] *= size
+            for kept, own in zip(steps, strides, strict=True):
+                kept[-1] = own[axis]
+            continue
+        shape.append(size)
+        for kept, own in zip(steps, strides, strict=True):
+            kept.append(own[axis])
+    if len(shape) > 3:
+        return None
+    missing = 3 - len(shape)
+    full = [1] * missing + shape
+    return Batch(
+        (full[0], full[1], full[2]),
+        tuple(tuple([0] * missing + kept) for kept in steps),  # type: ignore[misc]
+    )
+
+
+def _run(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    bias: torch.Tensor | None,
+    out: torch.Tensor,
+    batch: Batch,
+    beta: float,
+    alpha: float,
+    start: int,
+) -> None:
+    m, k = a.shape[-2:]
+    n = b.shape[-2]
+    segments = -(-(start + k) // SEGMENT)
+    batches = math.prod(batch.sizes)
+    a_step, b_step, c_step, o_step = batch.strides
+    c = (0, 0) if bias is None else bias.stride()[-2:]
+    addend = out if bias is None else bias
+    has_bias = bias is not None
+    contiguous = a.stride(-1) == 1 and b.stride(-1) == 1
+    if batches == 1 and m <= _ROWS and start == 0 and contiguous and k >= 64 and (m == 1 or out.stride(-2) == n):
+        parts = torch.empty(m * n * segments, dtype=torch.float32, device=out.device)
+        lanes, columns = row_tiles(n, segments)
+        launch(
+            _row, (m, -(-n // columns)), a, b, addend, out, parts, n, k, segments,
+            a.stride(-2), b.stride(-2), *c, alpha, beta,
+            BIAS=has_bias, VECTORS=k % 8 == 0, BN=columns, S=lanes, num_warps=4,
+        )  # fmt: skip
+        return
+    rows, columns = plain_tiles(m, n)
+    count = batches * -(-m // rows) * -(-n // columns)
+    share = -(-segments // min(max(_PROGRAMS // count, 1), max(segments, 1)))
+    split = share < segments
+    parts = torch.empty(segments * batches * m * n if split else 0, dtype=torch.float32, device=out.device)
+    sizes = (m, n, k, start, batch.sizes[1], batch.sizes[2], share, segments, batches)
+    strides = (*a_step, *a.stride()[-2:], *b_step, *b.stride()[-2:], *c_step, *c, *o_step, out.stride(-2))
+    grid = (count, -(-segments // share) if split else 1)
+    launch(
+        _plain, grid, a, b, addend, out, parts, *sizes, *strides, alpha, beta,
+        BIAS=has_bias, SPLIT=split, BM=rows, BN=columns, num_warps=4 if rows * columns >= 2048 else 1,
+    )  # fmt: skip
+    if split:
+        lanes = 256
+        launch(
+            _combine, -(-batches * m * n // lanes), parts, addend, out, m, n, *sizes[4:6], segments, batches,
+            *c_step, *c, *o_step, out.stride(-2), alpha, beta, BIAS=has_bias, LANES=lanes, num_warps=4,
+        )  # fmt: skip
+
+
+def row_tiles(n: int, segments: int) -> tuple[int, int]:
+    """Lanes along the segments and columns of a ``_row`` program."""
+    lanes = min(32, triton.next_power_of_2(max(segments, 1)))
+    return lanes, 4 if n <= 2048 else 8 if n <= 8192 else 16
+
+
+def plain_tiles(m: int, n: int) -> tuple[int, int]:
+    """Rows and columns of a ``_plain`` tile."""
+    rows = 1 if m == 1 else 8 if m <= 8 else 32
+    return rows, min(128 if rows == 1 else 64, max(16, triton.next_power_of_2(n)))
