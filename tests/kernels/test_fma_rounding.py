@@ -57,7 +57,7 @@ def test_products(rows: int) -> None:
 
 
 def weighted() -> list[tuple[int, float, float, float]]:
-    """(keys, v0, v1, result): equal scores give y = RN(1 / keys), and fma(y, v1, fma(y, v0, +0)) is a case."""
+    """(keys, v0, v1, result): equal scores give y = RN(1 / keys), and fma(y, v1, fma(y, v0, 0)) is a case."""
     found = []
     for keys in range(3, 400):
         y = div(1.0, float(keys))
@@ -75,9 +75,9 @@ def attended(keys: int, v0: float, v1: float, *, infinite: bool) -> torch.Tensor
     q, k = torch.zeros(1, 1, 2, DEPTH), torch.zeros(1, 1, keys + 1, DEPTH)
     v = torch.zeros(1, 1, keys + 1, DEPTH)
     v[0, 0, 0], v[0, 0, 1] = v0, v1
-    v[0, 0, keys] = float("inf") if infinite else 1.0
+    v[0, 0, 2] = float("inf") if infinite else 1.0
     mask = torch.ones(1, 1, 2, keys + 1, dtype=torch.bool)
-    mask[..., keys] = False
+    mask[..., 2] = False
     return attention.attention(q, k, v, scale=1.0, out_dtype=torch.float32, mask=mask)
 
 
