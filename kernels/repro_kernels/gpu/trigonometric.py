@@ -35,7 +35,6 @@ from repro_kernels.gpu.doubledouble import (
     mul_pairs,
     polynomial,
     sqrt_pair,
-    two_product,
     two_sum,
 )
 from repro_kernels.gpu.elementary_tables import (
@@ -155,14 +154,14 @@ def _sin_cos_pairs(rh, rl):
 
 
 @triton.jit
-def _sin_second(x, QUARTERS: tl.constexpr):
-    """RN of sin(x + QUARTERS pi/2), finite x."""
+def sin_pair(x, QUARTERS: tl.constexpr):
+    """sin(x + QUARTERS pi/2), any finite binary32 x."""
     n, rh, rl = _reduce_wide(x)
     n = n + QUARTERS
     sh, sl, ch, cl = _sin_cos_pairs(rh, rl)
     odd = (n & 1) != 0
     sign = tl.where((n & 2) != 0, f64(-1.0), f64(1.0))
-    return round_pair(sign * tl.where(odd, ch, sh), sign * tl.where(odd, cl, sl))
+    return sign * tl.where(odd, ch, sh), sign * tl.where(odd, cl, sl)
 
 
 @triton.jit
@@ -173,7 +172,8 @@ def _shifted_sine(x, QUARTERS: tl.constexpr):
     v = tl.where(absolute(d) == f64(float("inf")), d - d, v)  # NaN
     y, hard = nearest(v), undecided(v, MARGIN) | _large(d)
     if any_of(hard):
-        y = tl.where(hard, _sin_second(x, QUARTERS), y)
+        hi, lo = sin_pair(x, QUARTERS)
+        y = tl.where(hard, round_pair(hi, lo), y)
     return y
 
 
@@ -198,6 +198,17 @@ def cos_rn(x):
 
 
 @triton.jit
+def tan_pair(x):
+    """tan(x), any finite binary32 x."""
+    n, rh, rl = _reduce_wide(x)
+    sh, sl, ch, cl = _sin_cos_pairs(rh, rl)
+    odd = (n & 1) != 0
+    nh, nl = tl.where(odd, ch, sh), tl.where(odd, cl, sl)
+    dh, dl = tl.where(odd, sh * -1.0, ch), tl.where(odd, sl * -1.0, cl)
+    return div_pairs(nh, nl, dh, dl)
+
+
+@triton.jit
 def tan_rn(x):
     """Tangent of x radians."""
     d = x.to(tl.float64)
@@ -209,13 +220,8 @@ def tan_rn(x):
     v = tl.where(absolute(d) == f64(float("inf")), d - d, v)  # NaN
     y, hard = nearest(v), undecided(v, MARGIN) | _large(d)
     if any_of(hard):
-        n, rh, rl = _reduce_wide(x)
-        sh, sl, ch, cl = _sin_cos_pairs(rh, rl)
-        odd = (n & 1) != 0
-        numerator = tl.where(odd, ch, sh), tl.where(odd, cl, sl)
-        denominator = tl.where(odd, sh * -1.0, ch), tl.where(odd, sl * -1.0, cl)
-        th, t2 = div_pairs(numerator[0], numerator[1], denominator[0], denominator[1])
-        y = tl.where(hard, round_pair(th, t2), y)
+        hi, lo = tan_pair(x)
+        y = tl.where(hard, round_pair(hi, lo), y)
     return tl.where(x == 0.0, x, y)
 
 
@@ -223,7 +229,7 @@ def tan_rn(x):
 
 
 @triton.jit
-def _atan_pair(th, t2):
+def atan_pair(th, t2):
     """atan(t), t >= 0: base + atan((t - b) / (1 + t b)) with b = 0, 1, infinity."""
     high, middle = th > f64(2.414213562373095), th > f64(0.41421356237309503)
     mh, ml = add_pairs(th, t2, f64(-1.0), f64(0.0))
@@ -253,14 +259,23 @@ def atan_rn(x):
     v = with_sign(base + s * horner(s * s, ATAN), d)
     y, hard = nearest(v), undecided(v, MARGIN)
     if any_of(hard):
-        hi, lo = _atan_pair(a, f64(0.0))
+        hi, lo = atan_pair(a, f64(0.0))
         y = tl.where(hard, with_sign32(round_pair(hi, lo), x), y)
     return y
 
 
 @triton.jit
+def asin_pair(a):
+    """asin(a) = atan(a / sqrt(1 - a^2)), 0 <= a < 1; a^2 is exact."""
+    ch, cl = two_sum(f64(1.0), a * a * -1.0)
+    ch, cl = sqrt_pair(ch, cl)
+    th, t2 = div_pairs(a, f64(0.0), ch, cl)
+    return atan_pair(th, t2)
+
+
+@triton.jit
 def asin_rn(x):
-    """Inverse sine: pi/2 - 2 asin(sqrt((1 - a) / 2)) above 1/2; secondly atan(a / sqrt(1 - a^2))."""
+    """Inverse sine: pi/2 - 2 asin(sqrt((1 - a) / 2)) above 1/2."""
     d = x.to(tl.float64)
     a = absolute(d)
     h = 0.5 * (1.0 - a)
@@ -269,18 +284,25 @@ def asin_rn(x):
     v = with_sign(tl.where(high, f64(HALF_PI.value[0]) - 2.0 * v, v), d)
     y, hard = nearest(v), undecided(v, MARGIN)
     if any_of(hard):
-        p, e = two_product(a, a)
-        ch, cl = two_sum(f64(1.0), p * -1.0)
-        ch, cl = sqrt_pair(ch, cl - e)
-        th, t2 = div_pairs(a, f64(0.0), ch, cl)
-        hi, lo = _atan_pair(th, t2)
+        hi, lo = asin_pair(a)
         y = tl.where(hard, with_sign32(round_pair(hi, lo), x), y)
     return y
 
 
 @triton.jit
+def acos_pair(x):
+    """acos(x) = 2 atan(sqrt((1 - x) / (1 + x))), |x| < 1."""
+    nh, nl = two_sum(f64(1.0), x * -1.0)
+    dh, dl = two_sum(f64(1.0), x)
+    qh, ql = div_pairs(nh, nl, dh, dl)
+    qh, ql = sqrt_pair(qh, ql)
+    hi, lo = atan_pair(qh, ql)
+    return hi + hi, lo + lo
+
+
+@triton.jit
 def acos_rn(x):
-    """Inverse cosine; secondly 2 atan(sqrt((1 - x) / (1 + x)))."""
+    """Inverse cosine."""
     d = x.to(tl.float64)
     a = absolute(d)
     h = 0.5 * (1.0 - a)
@@ -290,10 +312,6 @@ def acos_rn(x):
     v = tl.where(high, folded, f64(HALF_PI.value[0]) - v)
     y, hard = nearest(v), undecided(v, MARGIN)
     if any_of(hard):
-        nh, nl = two_sum(f64(1.0), d * -1.0)
-        dh, dl = two_sum(f64(1.0), d)
-        qh, ql = div_pairs(nh, nl, dh, dl)
-        qh, ql = sqrt_pair(qh, ql)
-        hi, lo = _atan_pair(qh, ql)
-        y = tl.where(hard, round_pair(hi + hi, lo + lo), y)
+        hi, lo = acos_pair(d)
+        y = tl.where(hard, round_pair(hi, lo), y)
     return y
