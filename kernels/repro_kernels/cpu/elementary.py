@@ -44,12 +44,13 @@ COMPOSITE: Final[dict[str, dict[str, float]]] = {
 }
 """Composite -> its parameters in ATen's order, with ATen's names and defaults; each is used as its RN."""
 
-_ALIASES: Final = {
+ALIASES: Final[dict[str, tuple[str, tuple[float, ...]]]] = {
     "selu": ("elu", (1.6732632423543772848170429916717, 1.0507009873554804934193349852946, 1.0)),
     "relu6": ("hardtanh", (0.0, 6.0, 0.0)),
 }
+"""Another name -> the composite it is, with these parameters; hardtanh has no third."""
 
-SUPPORTED: Final = frozenset(ELEMENTARY) | frozenset(COMPOSITE) | frozenset(_ALIASES)
+SUPPORTED: Final = frozenset(ELEMENTARY) | frozenset(COMPOSITE) | frozenset(ALIASES)
 """Names that :func:`unary` takes."""
 
 _INTERNAL: Final = ("identity", "div_scalar", "pow_scalar")
@@ -62,7 +63,7 @@ _CALLS: Final[dict[str, tuple[int, Any]]] = {
     name: (_NUMBERS[name], _Parameters(*COMPOSITE.get(name, {}).values()))
     for name in (*ELEMENTARY, *COMPOSITE)
 }
-_CALLS.update({name: (_NUMBERS[target], _Parameters(*values)) for name, (target, values) in _ALIASES.items()})
+_CALLS.update({name: (_NUMBERS[target], _Parameters(*values)) for name, (target, values) in ALIASES.items()})
 
 
 def unary(name: str, x: torch.Tensor, *, out_dtype: torch.dtype | None = None) -> torch.Tensor:

@@ -15,7 +15,7 @@ import torch
 import triton
 import triton.language as tl
 
-from repro_kernels.cpu.elementary import COMPOSITE, ELEMENTARY, SUPPORTED
+from repro_kernels.cpu.elementary import ALIASES, COMPOSITE, ELEMENTARY, SUPPORTED
 from repro_kernels.errors import UnsupportedError
 from repro_kernels.gpu import composite as trees
 from repro_kernels.gpu import elementary_core as core
@@ -34,12 +34,6 @@ _POW_BLOCK: Final = 128
 """One element a thread: the second step of pow is some 3,000 instructions long."""
 
 _FLOATS: Final = (torch.float32, torch.bfloat16, torch.float16)
-
-# Alias -> (function, its parameters), as in cpu/elementary.py.
-_ALIASES: Final = {
-    "selu": ("elu", (1.6732632423543772848170429916717, 1.0507009873554804934193349852946, 1.0)),
-    "relu6": ("hardtanh", (0.0, 6.0)),
-}
 
 
 @triton.jit
@@ -171,7 +165,7 @@ def unary(name: str, x: torch.Tensor, *, out_dtype: torch.dtype | None = None) -
     """
     if name not in SUPPORTED:
         raise UnsupportedError(f"elementwise function {name}")
-    function, parameters = _ALIASES.get(name, (name, tuple(COMPOSITE.get(name, {}).values())))
+    function, parameters = ALIASES.get(name, (name, tuple(COMPOSITE.get(name, {}).values())))
     return _run(name, function, x, out_dtype, parameters)
 
 
