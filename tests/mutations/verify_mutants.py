@@ -330,7 +330,18 @@ VERIFY_MUTANTS: Final = (
     Mutant(
         "top2-not-checked",
         (_verify("check.py", "        _check_top2(manifest, index, top2)\n", "        pass\n"),),
-        ("tests/unit/manifest/test_vectors.py::test_verdict",),
+        ("tests/unit/check/test_top2.py::test_logits_that_are_no_top_two",),
+    ),
+    Mutant(
+        "greedy-tokens-not-checked",
+        (
+            _verify(
+                "check.py",
+                "            if int(top2[step, 0, 0]) != token:\n",
+                "            if int(top2[step, 0, 0]) < 0:\n",
+            ),
+        ),
+        ("tests/unit/check/test_top2.py::test_a_greedy_token_that_is_not_the_largest",),
     ),
     Mutant(
         "saved-values-not-checked",
