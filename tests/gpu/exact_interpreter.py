@@ -1,7 +1,8 @@
 """Triton's interpreter with IEEE arithmetic: its own ``fma`` rounds twice and its casts to bfloat16 truncate.
 
-Imported (and applied) in a process that set ``TRITON_INTERPRET=1`` before any kernel module is imported. What is
-replaced: ``fma`` by C's ``fmaf`` and ``fma``, which round once; conversions between float32 and bfloat16 by exact ones with round to nearest even.
+Imported (and applied) in a process that set ``TRITON_INTERPRET=1`` before any kernel module is imported. What
+is replaced: ``fma`` by C's ``fmaf`` and ``fma``, which round once; conversions between float32 and bfloat16 by
+exact ones with round to nearest even. A float argument becomes a float32, as at a launch, and no constant.
 """
 
 from __future__ import annotations
@@ -33,7 +34,19 @@ def _library() -> ctypes.CDLL:
     """The C functions, compiled once per process."""
     with tempfile.TemporaryDirectory() as folder:
         target = Path(folder) / "fma.so"
-        command = ["cc", "-x", "c", "-O2", "-ffp-contract=off", "-shared", "-fPIC", "-o", str(target), "-", "-lm"]
+        command = [
+            "cc",
+            "-x",
+            "c",
+            "-O2",
+            "-ffp-contract=off",
+            "-shared",
+            "-fPIC",
+            "-o",
+            str(target),
+            "-",
+            "-lm",
+        ]
         subprocess.run(command, input=_SOURCE.encode(), check=True)
         return ctypes.CDLL(str(target))
 
@@ -86,11 +99,48 @@ def _with_index(original: Any) -> Any:
     return patch
 
 
+def _float_argument(original: Any) -> Any:
+    """A launch passes a Python float as a float32; the interpreter would leave it a constant."""
+
+    def convert(argument: Any) -> Any:
+        if isinstance(argument, float):
+            handle = interpreter.TensorHandle(np.array([argument], np.float32), tl.float32)
+            return tl.tensor(handle, tl.float32)
+        return original(argument)
+
+    return convert
+
+
+_prepared: set[tuple[bool, bool]] = set()
+"""Which views of the language this launch has prepared: a function's module names ``tl``, ``tl.core`` or both."""
+
+
+def _call(self: Any, *args: Any, **named: Any) -> Any:
+    """A device function called by a kernel; to prepare the language costs milliseconds, so once per launch."""
+    named_here = [value for value in self.fn.__globals__.values() if value is tl or value is tl.core]
+    view = (tl in named_here, tl.core in named_here)
+    if view not in _prepared:
+        _prepared.add(view)
+        interpreter._patch_lang(self.fn)
+    return self.rewrite()(*args, **named)
+
+
+def _launch(original: Any) -> Any:
+    def call(self: Any, *args: Any, **named: Any) -> Any:
+        _prepared.clear()
+        return original(self, *args, **named)
+
+    return call
+
+
 def apply() -> None:
     """Replace the interpreter's inexact operations, once per process."""
     builder = interpreter.InterpreterBuilder
+    interpreter.InterpretedFunction.__call__ = _call
+    interpreter.GridExecutor.__call__ = _launch(interpreter.GridExecutor.__call__)
     np.seterr(all="ignore")
     interpreter._patch_lang_tensor = _with_index(interpreter._patch_lang_tensor)
+    interpreter._implicit_cvt = _float_argument(interpreter._implicit_cvt)
     builder.create_fma = _create_fma
     for name in ("create_fp_trunc", "create_fp_ext", "cast_impl"):
         setattr(builder, name, _cast(getattr(builder, name)))

@@ -23,8 +23,9 @@ import triton
 import triton.language as tl
 
 from repro_kernels.errors import UnsupportedError
+from repro_kernels.gpu import tiles
 from repro_kernels.gpu.language import load, store
-from repro_kernels.gpu.runtime import device_of, launch
+from repro_kernels.gpu.runtime import INTERPRETED, device_of, launch
 
 SEGMENT = 128
 """Length of a segment of the contracted axis."""
@@ -34,6 +35,9 @@ FLOATS = (torch.float32, torch.bfloat16, torch.float16)
 
 _PROGRAMS = 264
 """Programs that keep a large GPU busy; with fewer tiles, segments are shared out. A choice of speed alone."""
+
+_PARTS = 1 << 25
+"""At most this many partial sums are stored."""
 
 _ROWS = 4
 """At most this many rows are worked one by one."""
@@ -288,7 +292,14 @@ def _run(
     addend = out if bias is None else bias
     has_bias = bias is not None
     contiguous = a.stride(-1) == 1 and b.stride(-1) == 1
-    if batches == 1 and m <= _ROWS and start == 0 and contiguous and k >= 64 and (m == 1 or out.stride(-2) == n):
+    if (
+        batches == 1
+        and m <= _ROWS
+        and start == 0
+        and contiguous
+        and k >= 64
+        and (m == 1 or out.stride(-2) == n)
+    ):
         parts = torch.empty(m * n * segments, dtype=torch.float32, device=out.device)
         lanes, columns = row_tiles(n, segments)
         launch(
@@ -297,18 +308,25 @@ def _run(
             BIAS=has_bias, VECTORS=k % 8 == 0, BN=columns, S=lanes, num_warps=4,
         )  # fmt: skip
         return
-    rows, columns = plain_tiles(m, n)
+    form = None if INTERPRETED else tiles.choose(m, n, k, batches)
+    rows, columns = plain_tiles(m, n) if form is None else (form.rows, form.columns)
     count = batches * -(-m // rows) * -(-n // columns)
     share = -(-segments // min(max(_PROGRAMS // count, 1), max(segments, 1)))
+    if segments * batches * m * n > _PARTS:
+        share = segments
     split = share < segments
     parts = torch.empty(segments * batches * m * n if split else 0, dtype=torch.float32, device=out.device)
     sizes = (m, n, k, start, batch.sizes[1], batch.sizes[2], share, segments, batches)
     strides = (*a_step, *a.stride()[-2:], *b_step, *b.stride()[-2:], *c_step, *c, *o_step, out.stride(-2))
     grid = (count, -(-segments // share) if split else 1)
-    launch(
-        _plain, grid, a, b, addend, out, parts, *sizes, *strides, alpha, beta,
-        BIAS=has_bias, SPLIT=split, BM=rows, BN=columns, num_warps=4 if rows * columns >= 2048 else 1,
-    )  # fmt: skip
+    if form is not None:
+        operands = (a, b, addend, out, parts)
+        tiles.run(form, grid, operands, (*sizes, *strides), (alpha, beta), has_bias, split)
+    else:
+        launch(
+            _plain, grid, a, b, addend, out, parts, *sizes, *strides, alpha, beta,
+            BIAS=has_bias, SPLIT=split, BM=rows, BN=columns, num_warps=4 if rows * columns >= 2048 else 1,
+        )  # fmt: skip
     if split:
         lanes = 256
         launch(
@@ -320,6 +338,8 @@ def _run(
 def row_tiles(n: int, segments: int) -> tuple[int, int]:
     """Lanes along the segments and columns of a ``_row`` program."""
     lanes = min(32, triton.next_power_of_2(max(segments, 1)))
+    if INTERPRETED:
+        return lanes, 64  # few programs: there each operation costs the same, whatever its width
     return lanes, 4 if n <= 2048 else 8 if n <= 8192 else 16
 
 
