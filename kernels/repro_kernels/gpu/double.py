@@ -13,8 +13,8 @@ import triton.language as tl
 SHIFTER = tl.constexpr(6755399441055744.0)
 """1.5 * 2^52: added to |x| < 2^51 it rounds to an integer, whose two's complement is in the low bits."""
 
-MARGIN = tl.constexpr(2.0**-44)
-"""The rounding test's relative margin, 16 times the error of any core (``cpu/csrc/elementary.h``)."""
+MARGIN = tl.constexpr(44)
+"""The first steps are within 2^-48; their rounding test assumes 2^-44 (``cpu/csrc/elementary.h``)."""
 
 
 @triton.jit
@@ -48,16 +48,17 @@ def is_nan(x):
 
 
 @triton.jit
-def with_sign(magnitude, sign):
-    """A magnitude with the sign of another binary64 value."""
-    return double_of(bits64(magnitude) | (bits64(sign) ^ bits64(absolute(sign))))
+def absolute32(x):
+    """|x| of a binary32 value, by the sign bit."""
+    return (x.to(tl.int32, bitcast=True) & 0x7FFFFFFF).to(tl.float32, bitcast=True)
 
 
 @triton.jit
-def with_sign32(magnitude, sign):
-    """A binary32 magnitude with the sign of another binary32 value."""
-    bits = sign.to(tl.int32, bitcast=True)
-    return (magnitude.to(tl.int32, bitcast=True) | (bits ^ (bits & 0x7FFFFFFF))).to(tl.float32, bitcast=True)
+def with_sign(magnitude, x):
+    """A binary32 magnitude, NaN or not, with the sign of x; a NaN stays as it is."""
+    bits = x.to(tl.int32, bitcast=True)
+    signed = magnitude.to(tl.int32, bitcast=True) | (bits ^ (bits & 0x7FFFFFFF))
+    return tl.where(is_nan(magnitude), magnitude, signed.to(tl.float32, bitcast=True))
 
 
 @triton.jit
@@ -72,9 +73,9 @@ def horner(x, P: tl.constexpr):
 
 @triton.jit
 def clamp(x, limit: tl.constexpr):
-    """x within -limit .. limit; NaN stays."""
-    x = tl.where(x > limit, f64(limit), x)
-    return tl.where(x < -limit, f64(-limit), x)
+    """A binary32 x within -limit .. limit; NaN stays."""
+    x = tl.where(x > limit, limit, x)
+    return tl.where(x < -limit, -limit, x)
 
 
 @triton.jit
@@ -92,18 +93,32 @@ def split(u):
 
 
 @triton.jit
-def nearest(value):
-    """RN of a binary64 value in binary32, NaN canonical."""
+def nearest(value, x):
+    """RN in binary32 of a binary64 value; the canonical NaN where it or the binary32 argument x is NaN."""
     y = value.to(tl.float32)
     nan = tl.full([], 0x7FC00000, tl.int32).to(tl.float32, bitcast=True)
-    return tl.where(is_nan(value), nan, y)
+    return tl.where(is_nan(y) | is_nan(x), nan, y)
 
 
 @triton.jit
-def undecided(value, margin: tl.constexpr):
-    """Whether two numbers within the relative margin of a value round differently; false for NaN."""
-    low = (value * f64(1.0 - margin.value)).to(tl.float32)
-    high = (value * f64(1.0 + margin.value)).to(tl.float32)
+def near_boundary(value, BITS: tl.constexpr):
+    """Whether a rounding boundary may lie within 2^-BITS of a value, relatively: cheap, and never wrongly no.
+
+    A boundary between normal numbers is where the last 29 bits are 2^28. Where results are subnormal,
+    2^-151 <= |value| < 2^-125, the answer is yes.
+    """
+    bits = bits64(value)
+    window: tl.constexpr = 2 ** (53 - BITS)
+    last = (bits.to(tl.int32) - (0x10000000 - window)) & 0x1FFFFFFF
+    tiny = ((bits >> 32).to(tl.int32) & 0x7FFFFFFF) - (872 << 20)
+    return (last < 2 * window) | ((tiny >= 0) & (tiny < 26 << 20))
+
+
+@triton.jit
+def undecided(value, BITS: tl.constexpr):
+    """Whether two numbers within 2^-BITS of a value, relatively, round differently; false for NaN."""
+    low = (value * f64(1.0 - 2.0**-BITS)).to(tl.float32)
+    high = (value * f64(1.0 + 2.0**-BITS)).to(tl.float32)
     return (low < high) | (low > high)
 
 

@@ -20,18 +20,18 @@ from repro_kernels.gpu.double import (
     MARGIN,
     SHIFTER,
     absolute,
+    absolute32,
     any_of,
     clamp,
     f64,
     horner,
-    is_nan,
+    near_boundary,
     nearest,
     round_pair,
     scale,
     split,
     undecided,
     with_sign,
-    with_sign32,
 )
 from repro_kernels.gpu.doubledouble import (
     cosh_pair,
@@ -71,73 +71,71 @@ NAN = tl.constexpr(float("nan"))
 
 @triton.jit
 def exp_core(x):
-    """exp in binary64, |x| clamped to 200, where it over- or underflows binary32."""
-    c = clamp(x, 200.0)
-    t = tl.fma(c, f64(LOG2_E.value), f64(SHIFTER.value))
+    """exp in binary64, |x| <= 200."""
+    t = tl.fma(x, f64(LOG2_E.value), f64(SHIFTER.value))
     k = t - f64(SHIFTER.value)
-    r = tl.fma(k, f64(-LN2_PARTS.value[0]), c)
+    r = tl.fma(k, f64(-LN2_PARTS.value[0]), x)
     r = tl.fma(k, f64(-LN2_LOW.value), r)
-    y = scale(tl.fma(r, horner(r, EXPM1), f64(1.0)), t)
-    return tl.where(is_nan(x), x, y)
+    return scale(tl.fma(r, horner(r, EXPM1), f64(1.0)), t)
 
 
 @triton.jit
 def exp_rn(x):
     """e^x."""
-    d = x.to(tl.float64)
+    d = clamp(x, 200.0).to(tl.float64)  # where it over- or underflows
     v = exp_core(d)
-    y, hard = nearest(v), undecided(v, MARGIN)
-    if any_of(hard):
-        hi, lo = exp_pair(clamp(d, 200.0), f64(0.0))
-        y = tl.where(hard, round_pair(hi, lo), y)
+    y, near = nearest(v, x), near_boundary(v, MARGIN)
+    if any_of(near):
+        hard = undecided(v, MARGIN)
+        if any_of(hard):  # often not, if results are subnormal
+            hi, lo = exp_pair(d, f64(0.0))
+            y = tl.where(hard, round_pair(hi, lo), y)
     return y
 
 
 @triton.jit
 def exp2_core(x):
-    """2^x in binary64, |x| clamped to 400."""
-    c = clamp(x, 400.0)
-    t = c + f64(SHIFTER.value)
-    r = (c - (t - f64(SHIFTER.value))) * f64(LN2.value[0])
-    y = scale(tl.fma(r, horner(r, EXPM1), f64(1.0)), t)
-    return tl.where(is_nan(x), x, y)
+    """2^x in binary64, |x| <= 400."""
+    t = x + f64(SHIFTER.value)
+    r = (x - (t - f64(SHIFTER.value))) * f64(LN2.value[0])
+    return scale(tl.fma(r, horner(r, EXPM1), f64(1.0)), t)
 
 
 @triton.jit
 def exp2_rn(x):
     """2^x."""
-    d = x.to(tl.float64)
+    d = clamp(x, 400.0).to(tl.float64)
     v = exp2_core(d)
-    y, hard = nearest(v), undecided(v, MARGIN)
-    if any_of(hard):
-        hi, lo = exp2_pair(clamp(d, 400.0))
+    y, near = nearest(v, x), near_boundary(v, MARGIN)
+    if any_of(near):
+        hard = undecided(v, MARGIN)
+        hi, lo = exp2_pair(d)
         y = tl.where(hard, round_pair(hi, lo), y)
     return y
 
 
 @triton.jit
 def expm1_core(x):
-    """exp(x) - 1 in binary64, |x| clamped to 200: 2^k expm1(r) + (2^k - 1); no cancellation below 1/4."""
-    c = clamp(x, 200.0)
-    t = tl.fma(c, f64(LOG2_E.value), f64(SHIFTER.value))
+    """exp(x) - 1 in binary64, |x| <= 200: 2^k expm1(r) + (2^k - 1); no cancellation below 1/4."""
+    t = tl.fma(x, f64(LOG2_E.value), f64(SHIFTER.value))
     k = t - f64(SHIFTER.value)
-    r = tl.fma(k, f64(-LN2_PARTS.value[0]), c)
+    r = tl.fma(k, f64(-LN2_PARTS.value[0]), x)
     r = tl.fma(k, f64(-LN2_LOW.value), r)
     power = scale(f64(1.0), t)
-    y = tl.fma(power, r * horner(r, EXPM1), power - 1.0)
-    return tl.where(is_nan(x) | (x == 0.0), x, y)
+    return tl.fma(power, r * horner(r, EXPM1), power - 1.0)
 
 
 @triton.jit
 def expm1_rn(x):
     """e^x - 1."""
-    d = x.to(tl.float64)
+    d = clamp(x, 200.0).to(tl.float64)
     v = expm1_core(d)
-    y, hard = nearest(v), undecided(v, MARGIN)
-    if any_of(hard):
-        hi, lo = expm1_pair(clamp(d, 200.0))
+    y, near = nearest(v, x), near_boundary(v, MARGIN)
+    if any_of(near):
+        hard = undecided(v, MARGIN)
+        hi, lo = expm1_pair(d)
         y = tl.where(hard, round_pair(hi, lo), y)
-    return y
+    return tl.where(x == 0.0, x, y)
 
 
 # ---- logarithms ----
@@ -159,8 +157,9 @@ def log_rn(x):
     s = (m - 1.0) / (m + 1.0)
     y = tl.fma(k, f64(LN2_LOW.value), 2.0 * s * horner(s * s, LOG))
     v = _log_specials(d, tl.fma(k, f64(LN2_PARTS.value[0]), y))
-    y, hard = nearest(v), undecided(v, MARGIN)
-    if any_of(hard):
+    y, near = nearest(v, x), near_boundary(v, MARGIN)
+    if any_of(near):
+        hard = undecided(v, MARGIN)
         hi, lo = log_pair(d, f64(0.0))
         y = tl.where(hard, round_pair(hi, lo), y)
     return y
@@ -179,8 +178,9 @@ def log2_rn(x):
     """Logarithm to base 2."""
     d = x.to(tl.float64)
     v = _log_specials(d, log2_core(d))
-    y, hard = nearest(v), undecided(v, MARGIN)
-    if any_of(hard):
+    y, near = nearest(v, x), near_boundary(v, MARGIN)
+    if any_of(near):
+        hard = undecided(v, MARGIN)
         hi, lo = log2_pair(d)
         y = tl.where(hard, round_pair(hi, lo), y)
     return y
@@ -195,8 +195,9 @@ def log10_rn(x):
     y = f64(TWO_LOG10_E.value) * s * horner(s * s, LOG)
     y = tl.fma(k, f64(LOG10_2.value[0]), tl.fma(k, f64(LOG10_2.value[1]), y))
     v = _log_specials(d, y)
-    y, hard = nearest(v), undecided(v, MARGIN)
-    if any_of(hard):
+    y, near = nearest(v, x), near_boundary(v, MARGIN)
+    if any_of(near):
+        hard = undecided(v, MARGIN)
         hi, lo = log10_pair(d)
         y = tl.where(hard, round_pair(hi, lo), y)
     return y
@@ -213,8 +214,9 @@ def log1p_rn(x):
     y = tl.fma(k, f64(LN2_LOW.value), 2.0 * s * horner(s * s, LOG))
     v = _log_specials(u, tl.fma(k, f64(LN2_PARTS.value[0]), y))
     v = tl.where(d == 0.0, d, v)
-    y, hard = nearest(v), undecided(v, MARGIN)
-    if any_of(hard):
+    y, near = nearest(v, x), near_boundary(v, MARGIN)
+    if any_of(near):
+        hard = undecided(v, MARGIN)
         hi, lo = log1p_pair(d)
         y = tl.where(hard, round_pair(hi, lo), y)
     return y
@@ -226,26 +228,27 @@ def log1p_rn(x):
 @triton.jit
 def sinh_rn(x):
     """Hyperbolic sine."""
-    d = x.to(tl.float64)
-    a = absolute(d)
+    a = clamp(absolute32(x), 200.0).to(tl.float64)
     m = expm1_core(a)
-    v = with_sign(0.5 * (m + m / (m + 1.0)), d)
-    y, hard = nearest(v), undecided(v, MARGIN)
-    if any_of(hard):
-        hi, lo = sinh_pair(clamp(a, 200.0))
-        y = tl.where(hard, with_sign32(round_pair(hi, lo), x), y)
-    return y
+    v = 0.5 * (m + m / (m + 1.0))
+    y, near = nearest(v, x), near_boundary(v, MARGIN)
+    if any_of(near):
+        hard = undecided(v, MARGIN)
+        hi, lo = sinh_pair(a)
+        y = tl.where(hard, round_pair(hi, lo), y)
+    return with_sign(y, x)
 
 
 @triton.jit
 def cosh_rn(x):
     """Hyperbolic cosine."""
-    a = absolute(x.to(tl.float64))
+    a = clamp(absolute32(x), 200.0).to(tl.float64)
     e = exp_core(a)
     v = 0.5 * (e + 1.0 / e)
-    y, hard = nearest(v), undecided(v, MARGIN)
-    if any_of(hard):
-        hi, lo = cosh_pair(clamp(a, 200.0))
+    y, near = nearest(v, x), near_boundary(v, MARGIN)
+    if any_of(near):
+        hard = undecided(v, MARGIN)
+        hi, lo = cosh_pair(a)
         y = tl.where(hard, round_pair(hi, lo), y)
     return y
 
@@ -253,15 +256,15 @@ def cosh_rn(x):
 @triton.jit
 def tanh_rn(x):
     """Hyperbolic tangent."""
-    d = x.to(tl.float64)
-    a = absolute(d)
+    a = clamp(absolute32(x), 100.0).to(tl.float64)
     m = expm1_core(a + a)
-    v = with_sign(m / (m + 2.0), d)
-    y, hard = nearest(v), undecided(v, MARGIN)
-    if any_of(hard):
-        hi, lo = tanh_pair(clamp(a, 100.0))
-        y = tl.where(hard, with_sign32(round_pair(hi, lo), x), y)
-    return y
+    v = m / (m + 2.0)
+    y, near = nearest(v, x), near_boundary(v, MARGIN)
+    if any_of(near):
+        hard = undecided(v, MARGIN)
+        hi, lo = tanh_pair(a)
+        y = tl.where(hard, round_pair(hi, lo), y)
+    return with_sign(y, x)
 
 
 # ---- error function ----
@@ -278,26 +281,27 @@ def _erfc_tail(a):
 @triton.jit
 def erf_rn(x):
     """Error function; it rounds to 1 from 3.92 on."""
-    d = x.to(tl.float64)
-    a = clamp(absolute(d), 8.0)
-    v = with_sign(tl.where(a < 1.0, a * horner(a * a, ERF), 1.0 - _erfc_tail(a)), d)
-    y, hard = nearest(v), undecided(v, MARGIN)
-    if any_of(hard):
+    a = clamp(absolute32(x), 8.0).to(tl.float64)
+    v = tl.where(a < 1.0, a * horner(a * a, ERF), 1.0 - _erfc_tail(a))
+    y, near = nearest(v, x), near_boundary(v, MARGIN)
+    if any_of(near):
+        hard = undecided(v, MARGIN)
         hi, lo = erf_pair(a)
-        y = tl.where(hard, with_sign32(round_pair(hi, lo), x), y)
-    return y
+        y = tl.where(hard, round_pair(hi, lo), y)
+    return with_sign(y, x)
 
 
 @triton.jit
 def erfc_rn(x):
     """1 - erf(x): below the smallest midpoint from 10.06 on, and 2 from -3.84 down."""
-    d = x.to(tl.float64)
-    a = clamp(absolute(d), 10.25)
+    d = clamp(x, 10.25).to(tl.float64)
+    a = absolute(d)
     v = tl.where(a < 1.0, 1.0 - a * horner(a * a, ERF), _erfc_tail(a))
     v = tl.where(d < 0.0, 2.0 - v, v)
-    y, hard = nearest(v), undecided(v, MARGIN)
-    if any_of(hard):
-        hi, lo = erfc_pair(clamp(d, 10.25))
+    y, near = nearest(v, x), near_boundary(v, MARGIN)
+    if any_of(near):
+        hard = undecided(v, MARGIN)
+        hi, lo = erfc_pair(d)
         y = tl.where(hard, round_pair(hi, lo), y)
     return y
 

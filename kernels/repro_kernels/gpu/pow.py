@@ -21,18 +21,18 @@ from repro_kernels.gpu.double import (
     absolute,
     any_of,
     bits64,
-    clamp,
     double_of,
     f64,
     is_nan,
+    near_boundary,
     nearest,
     undecided,
-    with_sign32,
+    with_sign,
 )
 from repro_kernels.gpu.elementary_core import exp2_core, log2_core
 from repro_kernels.gpu.elementary_tables import FIXED_EXP2, FIXED_EXP2_TAIL, FIXED_LOG2
 
-MARGIN_POW = tl.constexpr(2.0**-41)
+MARGIN_POW = tl.constexpr(41)
 """The first step's relative margin: log2 is within 2^-51, times 151."""
 
 # ---- 128-bit fractions: pairs of unsigned 64-bit words, the high one first ----
@@ -207,10 +207,13 @@ def pow_rn(x, y):
     d, e = x.to(tl.float64), y.to(tl.float64)
     a, length = absolute(d), absolute(e)
     infinity = f64(float("inf"))
-    v = exp2_core(clamp(e * log2_core(a), 400.0))
+    t = e * log2_core(a)
+    t = tl.where(t > 400.0, f64(400.0), t)
+    v = exp2_core(tl.where(t < -400.0, f64(-400.0), t))
     ordinary = (a > 0.0) & (a < infinity) & (length > 0.0) & (length < infinity)
-    z, hard = nearest(v), undecided(v, MARGIN_POW) & ordinary
-    if any_of(hard):
+    z, near = nearest(v, x), near_boundary(v, MARGIN_POW) & ordinary
+    if any_of(near):
+        hard = undecided(v, MARGIN_POW) & near
         exact, value = _exact(a, e)
         i, hh, hl = power_fixed(a, e)
         z = tl.where(hard, tl.where(exact, value.to(tl.float32), _round_fixed(i, hh, hl)), z)
@@ -225,7 +228,7 @@ def pow_rn(x, y):
     t = c + f64(SHIFTER.value)
     fractional = t - f64(SHIFTER.value) != c
     odd = (t - f64(SHIFTER.value) == c) & ((bits64(t) & 1) != 0)
-    z = tl.where(odd, with_sign32(z, x), z)
+    z = tl.where(odd, with_sign(z, x), z)
     nan = tl.full([], 0x7FC00000, tl.int32).to(tl.float32, bitcast=True)
     z = tl.where((d < 0.0) & (a < infinity) & fractional, nan, z)
     z = tl.where(is_nan(d) | is_nan(e), nan, z)

@@ -23,11 +23,11 @@ from repro_kernels.gpu.double import (
     double_of,
     f64,
     horner,
+    near_boundary,
     nearest,
     round_pair,
     undecided,
     with_sign,
-    with_sign32,
 )
 from repro_kernels.gpu.doubledouble import (
     add_pairs,
@@ -170,8 +170,9 @@ def _shifted_sine(x, QUARTERS: tl.constexpr):
     n, r = _reduce(d)
     v = _sin_of(n + QUARTERS, r)
     v = tl.where(absolute(d) == f64(float("inf")), d - d, v)  # NaN
-    y, hard = nearest(v), undecided(v, MARGIN) | _large(d)
-    if any_of(hard):
+    y, large = nearest(v, x), _large(d)
+    if any_of(near_boundary(v, MARGIN) | large):
+        hard = undecided(v, MARGIN) | large
         hi, lo = sin_pair(x, QUARTERS)
         y = tl.where(hard, round_pair(hi, lo), y)
     return y
@@ -218,8 +219,9 @@ def tan_rn(x):
     odd = (n & 1) != 0
     v = tl.where(odd, c, s) / tl.where(odd, s * -1.0, c)
     v = tl.where(absolute(d) == f64(float("inf")), d - d, v)  # NaN
-    y, hard = nearest(v), undecided(v, MARGIN) | _large(d)
-    if any_of(hard):
+    y, large = nearest(v, x), _large(d)
+    if any_of(near_boundary(v, MARGIN) | large):
+        hard = undecided(v, MARGIN) | large
         hi, lo = tan_pair(x)
         y = tl.where(hard, round_pair(hi, lo), y)
     return tl.where(x == 0.0, x, y)
@@ -256,12 +258,13 @@ def atan_rn(x):
     numerator = tl.where(high, f64(-1.0), tl.where(middle, a - 1.0, a))
     s = numerator / tl.where(high, a, tl.where(middle, a + 1.0, f64(1.0)))
     base = tl.where(high, f64(HALF_PI.value[0]), tl.where(middle, f64(QUARTER_PI.value[0]), f64(0.0)))
-    v = with_sign(base + s * horner(s * s, ATAN), d)
-    y, hard = nearest(v), undecided(v, MARGIN)
-    if any_of(hard):
+    v = base + s * horner(s * s, ATAN)
+    y, near = nearest(v, x), near_boundary(v, MARGIN)
+    if any_of(near):
+        hard = undecided(v, MARGIN)
         hi, lo = atan_pair(a, f64(0.0))
-        y = tl.where(hard, with_sign32(round_pair(hi, lo), x), y)
-    return y
+        y = tl.where(hard, round_pair(hi, lo), y)
+    return with_sign(y, x)
 
 
 @triton.jit
@@ -281,12 +284,13 @@ def asin_rn(x):
     h = 0.5 * (1.0 - a)
     high = a > 0.5
     v = tl.where(high, tl.sqrt(h), a) * horner(tl.where(high, h, a * a), ASIN)
-    v = with_sign(tl.where(high, f64(HALF_PI.value[0]) - 2.0 * v, v), d)
-    y, hard = nearest(v), undecided(v, MARGIN)
-    if any_of(hard):
+    v = tl.where(high, f64(HALF_PI.value[0]) - 2.0 * v, v)
+    y, near = nearest(v, x), near_boundary(v, MARGIN)
+    if any_of(near):
+        hard = undecided(v, MARGIN)
         hi, lo = asin_pair(a)
-        y = tl.where(hard, with_sign32(round_pair(hi, lo), x), y)
-    return y
+        y = tl.where(hard, round_pair(hi, lo), y)
+    return with_sign(y, x)
 
 
 @triton.jit
@@ -310,8 +314,9 @@ def acos_rn(x):
     v = tl.where(high, tl.sqrt(h), d) * horner(tl.where(high, h, a * a), ASIN)
     folded = tl.where(d < 0.0, f64(PI.value[0]) - 2.0 * v, 2.0 * v)
     v = tl.where(high, folded, f64(HALF_PI.value[0]) - v)
-    y, hard = nearest(v), undecided(v, MARGIN)
-    if any_of(hard):
+    y, near = nearest(v, x), near_boundary(v, MARGIN)
+    if any_of(near):
+        hard = undecided(v, MARGIN)
         hi, lo = acos_pair(d)
         y = tl.where(hard, round_pair(hi, lo), y)
     return y
