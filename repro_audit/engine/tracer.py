@@ -40,13 +40,14 @@ class Tracer:
 
     def __init__(self, length: int = 0) -> None:
         self._length = length
-        self._written: dict[int, Sources] = {}
+        # The storage is held, so that no later tensor can have its address.
+        self._written: dict[int, tuple[torch.UntypedStorage, Sources]] = {}
 
     def sources(self, tensor: torch.Tensor) -> Sources:
         """What ``tensor`` derives from."""
         found: Sources = getattr(tensor, _SOURCES, _NOTHING)
         if self._written and type(tensor) is torch.Tensor:
-            found |= self._written.get(_storage(tensor), _NOTHING)
+            found |= self._written_to(_storage(tensor))
         return found
 
     def declare(self, tensor: torch.Tensor, sources: Iterable[Source]) -> None:
@@ -66,10 +67,14 @@ class Tracer:
         mutable = func._schema.is_mutable
         for tensor in _tensors(result):
             setattr(tensor, _SOURCES, found)
-            if mutable:
+            if mutable and type(tensor) is torch.Tensor:
                 # A write into a view shows in every other view of the storage.
                 key = _storage(tensor)
-                self._written[key] = self._written.get(key, _NOTHING) | found
+                self._written[key] = (tensor.untyped_storage(), self._written_to(key) | found)
+
+    def _written_to(self, key: int) -> Sources:
+        entry = self._written.get(key)
+        return _NOTHING if entry is None else entry[1]
 
     def _mixes(self, name: str, operands: list[torch.Tensor], result: Any) -> bool:
         if name in _MOVERS or (name in _PRODUCTS and sum(map(self._is_activation, operands)) > 1):
