@@ -7,6 +7,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+from repro_kernels.cpu import native
+
 from tests.mutations.mutants import MUTANTS
 from tests.mutations.runner import KILLED, Outcome, run
 
@@ -25,6 +27,10 @@ def main() -> int:
         for mutant in MUTANTS
         if (not arguments.names or mutant.name in arguments.names) and (mutant.quick or not arguments.quick)
     ]
+    beyond = [mutant for mutant in chosen if mutant.isa and mutant.isa not in native.available()]
+    for mutant in beyond:
+        print(f"skipped: {mutant.name} needs {mutant.isa}, which this machine lacks")
+    chosen = [mutant for mutant in chosen if mutant not in beyond]
     print("| mutant | verdict | tests that fail | s |\n|---|---|---|---|", flush=True)
     with tempfile.TemporaryDirectory(prefix="mutations-") as folder:
         outcomes = run(chosen, Path(folder), _tell)

@@ -224,7 +224,7 @@ def _require_passing(workshop: Workshop, mutants: Sequence[Mutant]) -> None:
         for listed in ids:
             outcomes = {outcome for node, outcome in found.items() if _belongs(node, listed)}
             if "passed" not in outcomes or "failed" in outcomes:
-                raise RuntimeError(f"{listed} does not pass on the unchanged copy:\n{said[-3000:]}")
+                raise RuntimeError(f"{listed} does not pass on the unchanged copy:\n{said[-4000:]}")
 
 
 def _run_one(workshop: Workshop, mutant: Mutant, tell: Callable[[Outcome], None]) -> Outcome:

@@ -534,7 +534,7 @@ VERIFY_MUTANTS: Final = (
                 "    return args[0].double().pow(2).add(2.0**-60).to(args[0].dtype)\n",
             ),
         ),
-        ("tests/unit/engine/test_exact.py",),
+        ("tests/unit/engine/test_exact.py::test_unary",),
         _ALL,
     ),
     Mutant(
@@ -613,7 +613,7 @@ VERIFY_MUTANTS: Final = (
                 "        if source is None and name is None:\n",
             ),
         ),
-        ("tests/unit/models/test_folder.py::test_accounting_does_not_believe_the_loader",),
+        ("tests/unit/models/test_account.py::test_a_parameter_that_the_file_lacks",),
     ),
     Mutant(
         "unexplained-keys-accepted",
@@ -629,6 +629,6 @@ VERIFY_MUTANTS: Final = (
                 "            if tensors[key] is None:\n",
             ),
         ),
-        ("tests/unit/models/test_folder.py::test_tied_by_config_but_two_tensors_in_the_file",),
+        ("tests/unit/models/test_account.py::test_one_parameter_with_two_values",),
     ),
 )
