@@ -1,12 +1,13 @@
-"""Matrix products under the ``fp32`` dot rule on a GPU: which kernel, which tiles, and the plain Triton kernels.
+"""Matrix products under the ``fp32`` dot rule on a GPU: which kernel, which tiles, and the plain kernels.
 
-Every kernel gives one output element to one thread, which adds its products by explicit ``fma`` with k ascending
-inside a segment of 128, and its segments in order. So tiles, splits and launches cannot change a bit. Three forms:
+Every kernel gives one output element to one thread, which adds its products by explicit ``fma`` with k
+ascending inside a segment of 128, and its segments in order. So tiles, splits and launches cannot change a bit.
+Three forms:
 
-- ``_row``: few rows against weights with a contiguous axis K. A thread owns one (column, segment) pair, loads 16
-  bytes of its weights at a time, and the program adds the segments in order after a barrier: bound by memory.
+- ``_row``: few rows against weights with a contiguous axis K. A thread owns one (column, segment) pair, loads
+  16 bytes of its weights at a time, and the program adds the segments in order after a barrier.
 - ``repro_kernels.gpu.tiles``: outer products out of shared memory, in Gluon, for whole tiles.
-- ``_plain``: the same outer products out of global memory, for anything: small sizes and Triton's interpreter.
+- ``_plain``: the same outer products out of global memory, for anything: small sizes, Triton's interpreter.
 
 Where too few tiles would occupy a GPU, programs share the segments of a tile: they store each segment's partial
 sum, and ``_combine`` adds those in order. Positions outside the contraction count as 0 times 0, which leaves a
@@ -78,13 +79,17 @@ def _plain(
     first = tl.program_id(1) * share
     for s in range(first, tl.minimum(first + share, segments)):
         p = tl.zeros([BM, BN], tl.float32)
-        for step in range(0, 128, 8):
+        low = tl.maximum(s * 128 - start, 0)
+        high = tl.minimum(s * 128 - start + 128, K)
+        left = a + low.to(tl.int64) * a_k
+        right = b + low.to(tl.int64) * b_k
+        for k in range(low, high, 8):
             for u in tl.static_range(8):
-                k = (s * 128 - start + step + u).to(tl.int64)
-                real = (k >= 0) & (k < K)
-                x = load(a + k * a_k, real & (m < M))
-                w = load(b + k * b_k, real & (n < N))
+                x = load(left + u * a_k, (k + u < high) & (m < M))
+                w = load(right + u * b_k, (k + u < high) & (n < N))
                 p = tl.fma(tl.broadcast_to(x[:, None], [BM, BN]), tl.broadcast_to(w[None, :], [BM, BN]), p)
+            left += 8 * a_k
+            right += 8 * b_k
         if SPLIT:
             at = ((batch + s * batches) * M + m[:, None]) * N + n[None, :]
             tl.store(parts + at, p, mask=inside)
@@ -128,7 +133,7 @@ def _combine(
 @triton.jit
 def _eight(tile):
     """The columns of [..., 8], ascending."""
-    even, odd = tl.split(tl.reshape(tile, tile.shape[:-1] + [4, 2]))
+    even, odd = tl.split(tl.reshape(tile, [*tile.shape[:-1], 4, 2]))
     c04, c26 = _pairs(even)
     c15, c37 = _pairs(odd)
     c0, c4 = tl.split(c04)
@@ -141,7 +146,7 @@ def _eight(tile):
 @triton.jit
 def _pairs(tile):
     """[..., 4] -> its even and its odd columns, [..., 2] each."""
-    return tl.split(tl.reshape(tile, tile.shape[:-1] + [2, 2]))
+    return tl.split(tl.reshape(tile, [*tile.shape[:-1], 2, 2]))
 
 
 @triton.jit
