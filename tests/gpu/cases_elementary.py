@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import torch
 from repro_kernels.cpu.elementary import SUPPORTED
@@ -60,6 +61,34 @@ def _add_function(name: str, seed: int) -> None:
 
 for _number, _name in enumerate(sorted(SUPPORTED)):
     _add_function(_name, 10 * _number)
+
+
+def undecided() -> dict[str, torch.Tensor]:
+    """Name -> arguments that a first step leaves open (pow: bases and exponents in turn)."""
+    found: dict[str, list[int]] = {}
+    for line in Path(__file__).with_name("undecided.txt").read_text().splitlines():
+        if not line.startswith("#"):
+            name, *patterns = line.split()
+            found.setdefault(name, []).extend(int(p, 16) for p in patterns)
+    return {name: of_bits(patterns) for name, patterns in found.items()}
+
+
+@case("elementary: small undecided arguments", small=True)
+def open_arguments(kernels: Kernels, device: torch.device) -> Results:
+    found = []
+    for name, x in undecided().items():
+        if name == "pow":
+            base, exponent = x.to(device).unflatten(0, (-1, 2)).unbind(1)
+            found += [kernels.elementary.pow(base, exponent), kernels.elementary.pow(base, float(x[1]))]
+        else:  # alone in a block, among decided arguments, and all together
+            alone = [kernels.elementary.unary(name, t.to(device)) for t in x[:3].split(1)]
+            mixed = torch.cat([x, values((1000,), 1), x]).view(2, -1).t().to(device)
+            found += [
+                *alone,
+                kernels.elementary.unary(name, x.to(device)),
+                kernels.elementary.unary(name, mixed),
+            ]
+    return found
 
 
 @case("elementary: small layouts and types", small=True)
@@ -167,7 +196,7 @@ _POWER_OPERANDS = (
 _EXPONENTS = (2.0, 3.0, 4.0, 5.0, 7.0, 15.0, 0.5, 0.25, 0.125, 1.5, 0.75, 2.5, 1.125, -0.5, -1.0, -2.0, 1.0)
 
 
-def _few_bits(seed: int, count: int) -> torch.Tensor:
+def few_bits(seed: int, count: int) -> torch.Tensor:
     """Few-bit bases, squares and fourth powers: their powers are exact, or half-way between two numbers."""
     integers = values((3, count), seed, kind="bits").view(torch.int32) & 0x7FFFFFFF
     few, square, fourth = integers[0] % 4098, integers[1] % 4096, integers[2] % 64
@@ -177,7 +206,7 @@ def _few_bits(seed: int, count: int) -> torch.Tensor:
     return torch.cat([whole, whole * scale])
 
 
-def _pairs(seed: int, count: int) -> tuple[torch.Tensor, torch.Tensor]:
+def pairs(seed: int, count: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Any bits; results spread over binary32; bases near 1 and large exponents; integer exponents."""
     x, y = values((2, count), seed, kind="bits")
     base = torch.exp2(40 * values((count,), seed + 1))
@@ -189,8 +218,8 @@ def _pairs(seed: int, count: int) -> tuple[torch.Tensor, torch.Tensor]:
 
 def _powers(kernels: Kernels, device: torch.device, count: int) -> Results:
     special = torch.tensor(_POWER_OPERANDS).to(device)
-    x, y = (t.to(device) for t in _pairs(3, count))
-    few = _few_bits(4, count).to(device)
+    x, y = (t.to(device) for t in pairs(3, count))
+    few = few_bits(4, count).to(device)
     found = [kernels.elementary.pow(special[:, None], special[None, :]), kernels.elementary.pow(x, y)]
     found += [kernels.elementary.pow(few, exponent) for exponent in _EXPONENTS]
     return [*found, kernels.elementary.pow(few, torch.full_like(few, 0.75))]
