@@ -72,7 +72,9 @@ def _union(tags: Sequence[torch.Tensor], shape: torch.Size) -> torch.Tensor:
 def _by_addition(
     func: Any, args: Sequence[Any], kwargs: dict[str, Any], result: torch.Tensor
 ) -> torch.Tensor:
-    return _union(_tags(args), result.shape)
+    masked = _union(_tags(args), result.shape)
+    # A result of its own has a tag of its own: what is written to it later masks nothing in the operand.
+    return masked.clone() if len(_tags(args)) == 1 else masked
 
 
 def _by_value(func: Any, args: Sequence[Any], kwargs: dict[str, Any], result: torch.Tensor) -> torch.Tensor:
@@ -111,7 +113,7 @@ def _by_fill(func: Any, args: Sequence[Any], kwargs: dict[str, Any], result: tor
 
 
 def _by_cast(func: Any, args: Sequence[Any], kwargs: dict[str, Any], result: torch.Tensor) -> torch.Tensor:
-    return _tags(args)[0]
+    return _tags(args)[0].clone()
 
 
 #: How a row of the operator table hands tags on, by the row's ``tags`` word.

@@ -20,6 +20,7 @@ from torch import nn
 from repro_audit.engine.context import audited
 from repro_audit.engine.dispatch import ProfileMode
 from repro_audit.engine.layout import first_tensor
+from repro_audit.engine.leftovers import undone
 from repro_audit.engine.optable import table
 from repro_audit.engine.points import RealProbe, declared
 from repro_audit.engine.tracer import MetaProbe, Tracer
@@ -152,6 +153,7 @@ def _probe(module: nn.Module, inputs: Mapping[str, torch.Tensor], rows: int, lev
             take(passing.name(path), first_tensor(output))
 
     with ExitStack() as stack:
+        stack.enter_context(undone(module))
         stack.enter_context(audited())
         stack.enter_context(declared(module, tracer, "meta" if meta else "cpu"))
         hook = nn.modules.module.register_module_forward_hook(ran)

@@ -23,6 +23,7 @@ from repro_audit.engine.context import audited
 from repro_audit.engine.dispatch import ProfileMode
 from repro_audit.engine.hooks import hooked
 from repro_audit.engine.layout import Layout, Site, find_layout, sites
+from repro_audit.engine.leftovers import undone
 from repro_audit.engine.optable import table
 from repro_audit.engine.storedparam import stored_parameters
 from repro_audit.engine.tracer import MetaProbe, Tracer
@@ -157,6 +158,7 @@ def _run_probe(module: nn.Module, layout: Layout, candidates: tuple[Site, ...], 
         executed.add(names.get(id(child), ""))
 
     with ExitStack() as stack:
+        stack.enter_context(undone(module))
         stack.enter_context(audited())
         device = "meta" if meta else "cpu"
         stack.enter_context(declared(module, tracer, device))

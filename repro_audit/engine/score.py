@@ -16,6 +16,7 @@ from repro_audit.engine.coverage import modules_covered
 from repro_audit.engine.escapes import closed
 from repro_audit.engine.fused import fused_modules
 from repro_audit.engine.layout import first_tensor
+from repro_audit.engine.leftovers import undone
 from repro_audit.engine.modulepoints import ModulePlan, Passing, module_plan, outputs, real_mode, watched
 from repro_audit.engine.points import eager, rows_of
 from repro_audit.engine.session import ACTIVATION_DTYPES, check_model, check_settings
@@ -61,7 +62,7 @@ def score_module(
     if not inputs:
         raise UsageError("a python: model needs inputs", hint="let the factory return (module, inputs)")
     check_settings(settings)
-    check_model(model.module)
+    check_model(model.module, decodes=False)
     module, watcher = model.module, observer or NullObserver()
     plan = module_plan(module, inputs, settings.level)
     parts = _sequences(inputs)
@@ -69,6 +70,7 @@ def score_module(
     mode = real_mode(module)
     with ExitStack() as stack:
         stack.enter_context(failures_named(settings.device))
+        stack.enter_context(undone(module))
         stack.enter_context(placed(module, settings.device))
         stack.enter_context(audited())
         stack.enter_context(closed())

@@ -23,6 +23,7 @@ from repro_audit.engine.escapes import closed
 from repro_audit.engine.fused import fused_modules, fuses_attention
 from repro_audit.engine.hooks import hooked
 from repro_audit.engine.layout import find_layout
+from repro_audit.engine.leftovers import undone
 from repro_audit.engine.optable import table
 from repro_audit.engine.points import Plan, cache_argument, eager, plan, rows_of, windows
 from repro_audit.engine.storedparam import stored_parameters
@@ -73,6 +74,7 @@ class Session:
     def _open(self) -> Iterator[None]:
         with ExitStack() as stack:
             stack.enter_context(failures_named(self.device))
+            stack.enter_context(undone(self.module))
             stack.enter_context(placed(self.module, self.device))
             stack.enter_context(audited())
             stack.enter_context(closed())
@@ -197,7 +199,7 @@ def session(model: LoadedModel, settings: RunSettings, *, fuse: bool = True) -> 
         InconclusiveError: a model that the profile does not cover.
     """
     check_settings(settings)
-    check_model(model.module)
+    check_model(model.module, decodes=True)
     opened = Session(model, settings, fuse=fuse)
     with opened._open():
         yield opened
@@ -219,8 +221,8 @@ def check_settings(settings: RunSettings) -> None:
         )
 
 
-def check_model(module: nn.Module) -> None:
-    """Refuse a model in training mode, or one with a part outside the profile.
+def check_model(module: nn.Module, *, decodes: bool) -> None:
+    """Refuse a model in training mode, or an encoder-decoder where tokens are to be decoded.
 
     Raises:
         InconclusiveError: naming the module.
@@ -232,7 +234,7 @@ def check_model(module: nn.Module) -> None:
                 hint="call model.eval(): dropout would be random",
             )
     config = getattr(module, "config", None)
-    if getattr(config, "is_encoder_decoder", False):
+    if decodes and getattr(config, "is_encoder_decoder", False):
         raise InconclusiveError(
             f"{type(module).__name__} is an encoder-decoder, which the engine does not decode",
             hint="audit it as python:module:factory, with its inputs",

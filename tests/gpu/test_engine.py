@@ -8,14 +8,14 @@ import pytest
 import torch
 
 from repro_audit import engine
-from repro_audit.engine import Replay, Request, fused
+from repro_audit.engine import Replay, Request
 from repro_audit.trace.record import RunRecord
 from tests.helpers import tiny_models
-from tests.helpers.engine_runs import difference, loaded, settings, tiny
+from tests.helpers.engine_runs import DECODERS, SCALINGS, difference, loaded, scaled, settings, tiny
+from tests.helpers.tiny_modules import MODULES, tiny_module
 
 pytestmark = pytest.mark.gpu
 
-FAMILIES = sorted({*tiny_models.FAMILIES, *fused.FAMILIES})
 PROMPT = tuple((7 * i) % 250 + 3 for i in range(45))
 REQUESTS = (Request(4, PROMPT), Request(9, PROMPT[3:12]), Request(1, PROMPT[:1]))
 
@@ -34,7 +34,7 @@ def on_gpu(
 
 
 @pytest.mark.parametrize("fuse", [True, False])
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", DECODERS)
 def test_family(family: str, fuse: bool) -> None:
     assert difference(on_cpu(family, torch.bfloat16, "fp32"), on_gpu(family, fuse=fuse)) is None
 
@@ -89,9 +89,16 @@ def test_fifty_repetitions_under_load() -> None:
         assert difference(expected, on_gpu("llama")) is None
 
 
-def test_a_module_with_its_inputs() -> None:
-    module, inputs = tiny_models.make_mlp_with_inputs()
-    model = loaded(module, example_inputs=inputs)
+@pytest.mark.parametrize("kind", sorted(SCALINGS))
+def test_rope_scalings(kind: str) -> None:
+    expected = engine.record(scaled(kind), REQUESTS, settings())
+    assert difference(expected, engine.record(scaled(kind), REQUESTS, settings(device="cuda:0"))) is None
+
+
+@pytest.mark.parametrize("name", ["mlp", *MODULES])
+def test_modules_with_their_inputs(name: str) -> None:
+    model = loaded(tiny_models.make_mlp()) if name == "mlp" else tiny_module(name)
+    inputs = model.example_inputs or tiny_models.make_mlp_with_inputs()[1]
     expected = engine.score_module(model, inputs, settings(new_tokens=0))
     found = engine.score_module(model, inputs, settings(new_tokens=0, device="cuda:0"))
     assert difference(expected, found) is None

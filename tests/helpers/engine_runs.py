@@ -18,7 +18,26 @@ _EXTRA: dict[str, tuple[str, str, dict[str, Any]]] = {
     "granite": ("GraniteConfig", "GraniteForCausalLM", {}),
     "olmo2": ("Olmo2Config", "Olmo2ForCausalLM", {}),
     "starcoder2": ("Starcoder2Config", "Starcoder2ForCausalLM", {}),
+    "gemma3": ("Gemma3TextConfig", "Gemma3ForCausalLM", {"head_dim": 16, "sliding_window": 8}),
+    "bloom": ("BloomConfig", "BloomForCausalLM", {}),
+    "falcon": ("FalconConfig", "FalconForCausalLM", {"alibi": True}),
+    "falcon_rotary": ("FalconConfig", "FalconForCausalLM", {}),
+    "qwen3_moe": (
+        "Qwen3MoeConfig",
+        "Qwen3MoeForCausalLM",
+        {"head_dim": 16, "moe_intermediate_size": 24, "num_experts": 4, "num_experts_per_tok": 2},
+    ),
 }
+_ORIGINAL = {"original_max_position_embeddings": 128, "rope_theta": 10000.0}
+#: What of llama's RoPE is changed; longrope is Phi-3's.
+SCALINGS: dict[str, dict[str, Any]] = {
+    "linear": {"factor": 4.0, "rope_theta": 10000.0},
+    "yarn": {"factor": 2.0, **_ORIGINAL},
+    "llama3": {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, **_ORIGINAL},
+    "dynamic": {"factor": 4.0, "rope_theta": 10000.0},
+    "longrope": {"short_factor": [1.0] * 8, "long_factor": [2.0] * 8, **_ORIGINAL},
+}
+DECODERS = sorted({*tiny_models.FAMILIES, *_EXTRA})
 
 
 def tiny(family: str = "llama", dtype: torch.dtype = torch.float32, **overrides: Any) -> LoadedModel:
@@ -40,6 +59,14 @@ def tiny(family: str = "llama", dtype: torch.dtype = torch.float32, **overrides:
     module.load_state_dict(state, strict=False)
     module.tie_weights()
     return loaded(module, kind="hf", context_length=256)
+
+
+def scaled(kind: str) -> LoadedModel:
+    """A tiny decoder with one of :data:`SCALINGS`."""
+    rope = {"rope_type": kind, **SCALINGS[kind]}
+    if kind == "longrope":
+        return tiny("phi3", rope_parameters=rope, original_max_position_embeddings=128)
+    return tiny("llama", rope_parameters=rope, max_position_embeddings=128 if kind == "dynamic" else 256)
 
 
 def loaded(module: torch.nn.Module, kind: str = "python", **values: Any) -> LoadedModel:
