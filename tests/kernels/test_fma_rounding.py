@@ -59,7 +59,7 @@ def test_products(rows: int) -> None:
 def weighted() -> list[tuple[int, float, float, float]]:
     """(keys, v0, v1, result): equal scores give y = RN(1 / keys), and fma(y, v1, fma(y, v0, 0)) is a case."""
     found = []
-    for keys in range(3, 400):
+    for keys in range(3, 100):
         y = div(1.0, float(keys))
         v0 = div(C, y)
         p = fma(y, v0, 0.0)
