@@ -1,8 +1,8 @@
 """Triton's interpreter with IEEE arithmetic: its own ``fma`` rounds twice and its casts to bfloat16 truncate.
 
 Imported (and applied) in a process that set ``TRITON_INTERPRET=1`` before any kernel module is imported. What
-is replaced: ``fma`` by C's ``fmaf`` and ``fma``, which round once; conversions between float32 and bfloat16 by
-exact ones with round to nearest even. A float argument becomes a float32, as at a launch, and no constant.
+is replaced: ``fma`` by C's ``fmaf`` and ``fma``, which round once; conversions between float32 and bfloat16
+by exact ones with round to nearest even. A float argument becomes a float32, as at a launch, and no constant.
 """
 
 from __future__ import annotations
@@ -89,6 +89,15 @@ def _cast(original: Any) -> Any:
     return cast
 
 
+def _comparison(original: Any) -> Any:
+    """The result of a comparison is a boolean, also where a scalar one is later spread over a block."""
+
+    def compare(self: Any, left: Any, right: Any) -> Any:
+        return interpreter.TensorHandle(original(self, left, right).data, tl.int1)
+
+    return compare
+
+
 def _with_index(original: Any) -> Any:
     """The bounds of a loop are arrays of one element, which numpy 2.4 no longer takes for integers."""
 
@@ -112,11 +121,11 @@ def _float_argument(original: Any) -> Any:
 
 
 _prepared: set[tuple[bool, bool]] = set()
-"""Which views of the language this launch has prepared: a function's module names ``tl``, ``tl.core`` or both."""
+"""Views of the language prepared by this launch: a function's module names ``tl``, ``tl.core`` or both."""
 
 
 def _call(self: Any, *args: Any, **named: Any) -> Any:
-    """A device function called by a kernel; to prepare the language costs milliseconds, so once per launch."""
+    """A device function called by a kernel; preparing the language costs milliseconds, so once per launch."""
     named_here = [value for value in self.fn.__globals__.values() if value is tl or value is tl.core]
     view = (tl in named_here, tl.core in named_here)
     if view not in _prepared:
@@ -142,5 +151,7 @@ def apply() -> None:
     interpreter._patch_lang_tensor = _with_index(interpreter._patch_lang_tensor)
     interpreter._implicit_cvt = _float_argument(interpreter._implicit_cvt)
     builder.create_fma = _create_fma
+    for name in [n for n in dir(builder) if n.startswith(("create_fcmp", "create_icmp"))]:
+        setattr(builder, name, _comparison(getattr(builder, name)))
     for name in ("create_fp_trunc", "create_fp_ext", "cast_impl"):
         setattr(builder, name, _cast(getattr(builder, name)))
