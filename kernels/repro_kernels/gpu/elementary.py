@@ -223,7 +223,7 @@ def pow(
         if operand.dtype not in _FLOATS or kind not in _FLOATS:
             raise UnsupportedError(f"pow of {operand.dtype} to {kind} on {operand.device.type}")
     device_of(x, y)
-    base, exponent = torch.broadcast_tensors(x, y)  # type: ignore[no-untyped-call]
+    base, exponent = torch.broadcast_tensors(x, y)
     base, exponent = base.contiguous(), exponent.contiguous()
     out = torch.empty(base.shape, dtype=kind, device=base.device)
     n = out.numel()
