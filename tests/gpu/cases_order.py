@@ -43,10 +43,10 @@ def _pairs(kernels: Kernels, x: torch.Tensor, y: torch.Tensor) -> list[torch.Ten
 @case("order: small", small=True)
 def small(kernels: Kernels, device: torch.device) -> Results:
     found = []
-    for dtype in FLOATS:
-        x = values((3, 11), 1, dtype, kind="small", special=0.1).to(device)
-        y = values((3, 11), 2, dtype, kind="small", special=0.1).to(device)
-        found += [*_everything(kernels, x, 1, 4), *_everything(kernels, x, 0, 2), *_pairs(kernels, x, y)]
+    for dtype in (torch.float32, torch.float16):
+        x = values((3, 7), 1, dtype, kind="small", special=0.1).to(device)
+        y = values((3, 7), 2, dtype, kind="small", special=0.1).to(device)
+        found += [*_everything(kernels, x, int(dtype is torch.float32), 2), *_pairs(kernels, x, y)]
     return found
 
 

@@ -48,6 +48,16 @@ def small_index_add(kernels: Kernels, device: torch.device) -> Results:
     return _index_add(kernels, device, torch.float16, (3, 5, 9, 4))
 
 
+@case("reduce: small scatter_add along the first axis", small=True)
+def small_scatter_add(kernels: Kernels, device: torch.device) -> Results:
+    x, source = values((9, 4), 1).to(device), values((50, 4), 2).to(device)
+    index = values((50, 4), 3, kind="bits").view(torch.int32).to(torch.int64).to(device) % 9
+    return [
+        kernels.index.scatter_add(x, 0, index, source),
+        kernels.index.scatter_add(x, 0, index[:, :1], source),
+    ]
+
+
 @case("reduce: errors", small=True)
 def errors(kernels: Kernels, device: torch.device) -> Results:
     x = values((3, 4), 0).to(device)

@@ -98,6 +98,12 @@ def _comparison(original: Any) -> Any:
     return compare
 
 
+def _create_splat(self: Any, ret_ty: Any, arg: Any) -> Any:
+    """A scalar comparison is a bool that calls itself a float; the interpreter would spread it as one."""
+    value = np.asarray(arg.data).reshape(-1)[0]
+    return interpreter.TensorHandle(np.full(ret_ty.shape, value, arg.data.dtype), arg.dtype.scalar)
+
+
 def _with_index(original: Any) -> Any:
     """The bounds of a loop are arrays of one element, which numpy 2.4 no longer takes for integers."""
 
@@ -151,6 +157,7 @@ def apply() -> None:
     interpreter._patch_lang_tensor = _with_index(interpreter._patch_lang_tensor)
     interpreter._implicit_cvt = _float_argument(interpreter._implicit_cvt)
     builder.create_fma = _create_fma
+    builder.create_splat = _create_splat
     for name in [n for n in dir(builder) if n.startswith(("create_fcmp", "create_icmp"))]:
         setattr(builder, name, _comparison(getattr(builder, name)))
     for name in ("create_fp_trunc", "create_fp_ext", "cast_impl"):

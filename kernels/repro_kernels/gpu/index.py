@@ -103,14 +103,14 @@ def _run(x: torch.Tensor, dim: int, indices: torch.Tensor, source: torch.Tensor,
     if data.numel() == 0 or x.numel() == 0:
         return
     m = x.shape[dim]
-    ordered = torch.sort(indices, dim=-1, stable=True)
+    ordered = torch.sort(indices.contiguous(), dim=-1, stable=True)
     targets = torch.arange(m + 1, device=x.device).expand(indices.shape[0], -1).contiguous()
-    bounds = torch.searchsorted(ordered.values, targets)
+    bounds = torch.searchsorted(ordered.values.contiguous(), targets)
     shared = indices.shape[0] == 1
     launch(
         _add,
         -(-x.numel() // _LANES),
-        *(x, ordered.indices, bounds, data, m, n, inner, x.numel(), rn32(alpha)),
+        *(x, ordered.indices.contiguous(), bounds, data, m, n, inner, x.numel(), rn32(alpha)),
         SHARED=shared,
         LANES=_LANES,
     )
