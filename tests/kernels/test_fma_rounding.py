@@ -47,6 +47,12 @@ def test_the_cases_are_what_they_say() -> None:
         )
 
 
+def test_the_specification() -> None:
+    for case in CASES:
+        x, w = operands(*case)
+        assert dot.dot(x[0].tolist(), w[0].tolist()) == case[2]
+
+
 @pytest.mark.parametrize("rows", [1, 3, 40])
 def test_products(rows: int) -> None:
     expected = []

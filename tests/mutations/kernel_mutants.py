@@ -183,7 +183,8 @@ KERNEL_MUTANTS: Final = (
     Mutant(
         "spec-fma-split",
         (_spec("dot.py", "p = fma(x[k], w[k], p)", "p = add(mul(x[k], w[k]), p)"),),
-        ("tests/kernels/test_spec.py",),
+        ("tests/kernels/test_fma_rounding.py::test_the_specification",),
+        _GEMM,
     ),
     Mutant(
         "bias-after-rounding",
@@ -233,11 +234,8 @@ KERNEL_MUTANTS: Final = (
                 "uint32_t rounded = (u + 0x8000u) >> 16;",
             ),
         ),
-        (
-            "tests/kernels/test_gemm.py::test_linear_is_the_specification",
-            "tests/kernels/test_composite.py::test_16_bit_operators_are_one_rounding_of_the_32_bit_one",
-        ),
-        _ALL,
+        ("tests/kernels/test_stores.py::test_every_upper_half",),
+        _GEMM,
     ),
     Mutant(
         "bf16-nan-payload",
@@ -248,8 +246,8 @@ KERNEL_MUTANTS: Final = (
                 "return (uint16_t)((u & 0x7fffffffu) > 0x7f800000u ? (u >> 16) | 0x40u : rounded);",
             ),
         ),
-        ("tests/kernels/test_gemm.py::test_a_nan_is_the_canonical_one",),
-        _ALL,
+        ("tests/kernels/test_stores.py::test_every_upper_half",),
+        _GEMM,
     ),
     Mutant(
         "fp16-ties-away",
@@ -260,8 +258,8 @@ KERNEL_MUTANTS: Final = (
                 "else h = (u - (112u << 23) + 0x1000u) >> 13;",
             ),
         ),
-        ("tests/kernels/test_gemm.py::test_linear_is_the_specification",),
-        _ALL,
+        ("tests/kernels/test_stores.py::test_every_upper_half",),
+        _GEMM,
     ),
     Mutant(
         "fp16-subnormals-flushed",
@@ -272,8 +270,8 @@ KERNEL_MUTANTS: Final = (
                 "else if (u < 0x38800000u) h = 0;",
             ),
         ),
-        ("tests/kernels/test_composite.py::test_16_bit_operators_are_one_rounding_of_the_32_bit_one",),
-        _ALL,
+        ("tests/kernels/test_stores.py::test_every_upper_half",),
+        _GEMM,
     ),
     Mutant(
         "nan-not-canonical-in-stores",
@@ -289,31 +287,21 @@ KERNEL_MUTANTS: Final = (
                 "return (void)nan, v;",
             ),
         ),
-        (
-            "tests/kernels/test_gemm.py::test_a_nan_is_the_canonical_one",
-            "tests/kernels/test_reduce.py::test_rows",
-            "tests/kernels/test_norm.py::test_layer_and_rms_norm",
-        ),
-        _ALL,
+        ("tests/kernels/test_stores.py::test_a_nan_of_float32_is_the_canonical_one",),
+        _GEMM,
         "avx512",
     ),
     Mutant(
         "flush-to-zero",
         (_source("common.h", "_mm_setcsr(0x1f80);", "_mm_setcsr(0x9fc0);"),),
-        (
-            "tests/kernels/test_gemm.py::test_linear_is_the_specification",
-            "tests/kernels/test_elementary_layout.py::test_a_process_that_flushes_subnormals",
-        ),
-        _ALL,
+        ("tests/kernels/test_gemm.py::test_linear_is_the_specification",),
+        _GEMM,
     ),
     Mutant(
         "callers-rounding-mode-kept",
         (_source("common.h", "_mm_setcsr(0x1f80);", "_mm_setcsr(rk_fp_saved_);"),),
-        (
-            "tests/kernels/test_gemm.py::test_instruction_set_threads_and_the_callers_rounding_change_no_bit",
-            "tests/kernels/test_elementary_layout.py::test_a_process_that_flushes_subnormals",
-        ),
-        _ALL,
+        ("tests/kernels/test_gemm.py::test_instruction_set_threads_and_the_callers_rounding_change_no_bit",),
+        _GEMM,
     ),
     # ---- sums, norms
     Mutant(
