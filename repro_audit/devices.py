@@ -13,6 +13,8 @@ from repro_audit.errors import InconclusiveError
 
 #: The first compute capability that the GPU kernels are made for, as ``repro_kernels.gpu.runtime.OLDEST``.
 OLDEST = (8, 0)
+#: What PyTorch says, in plain RuntimeErrors, of faults that are the device's or the model's and not ours.
+_DEVICE_FAULTS = ("same device", "CUDA", "deterministic implementation")
 _CPU_INSTEAD = "use --device cpu, which gives the same bits"
 
 
@@ -146,7 +148,7 @@ def failures_named(device: str) -> Iterator[None]:
             f"{device} failed: {first}", hint=f"check the GPU, or {_CPU_INSTEAD}"
         ) from error
     except RuntimeError as error:
-        if type(error) is RuntimeError and "same device" not in str(error) and "CUDA" not in str(error):
+        if type(error) is RuntimeError and not any(words in str(error) for words in _DEVICE_FAULTS):
             raise
         first = str(error).splitlines()[0][:300]
         raise InconclusiveError(f"on {device}: {first}", hint=_CPU_INSTEAD) from error

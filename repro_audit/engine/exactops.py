@@ -74,6 +74,9 @@ def divide(mode: Any, func: Any, args: Any, kwargs: Any) -> Any:
     """x / y; by a scalar c it is RN(x / RN(c)), never a product with 1/c."""
     first, second = args
     if isinstance(second, _Tensor):
+        if second.device != first.device and second.dim() == 0:
+            # By a number that lies on the host, PyTorch's GPU kernel multiplies with its reciprocal.
+            second = second.to(first.device)
         return checked(mode, func, func(first, second))
     if first.dtype not in FLOATS:
         first = checked(mode, func, first.to(torch.get_default_dtype()) if not first.is_complex() else first)

@@ -20,7 +20,7 @@ from repro_kernels.errors import NonFiniteError
 
 from repro_audit.engine.cache import PositionCache
 from repro_audit.engine.score import score_module
-from repro_audit.engine.session import Session, check_length, session
+from repro_audit.engine.session import STEP_LOGITS, STEP_ROWS, Session, check_length, session
 from repro_audit.errors import InconclusiveError, UsageError
 from repro_audit.progress import NullObserver, Observer
 from repro_audit.trace.record import RunRecord, SequenceRecord
@@ -29,10 +29,6 @@ from repro_audit.trace.recorder import Recorder, Span
 if TYPE_CHECKING:
     from repro_audit.models.loaded import LoadedModel
     from repro_audit.settings import Decoding, RunSettings
-
-#: Most rows of one step, and most of them with logits: what bounds the memory of activations.
-STEP_ROWS = 1024
-STEP_LOGITS = 256
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """What a forward pass leaves behind on its modules is taken away: no run starts from another run's state.
 
 Model code keeps tensors in plain attributes (transformers' longrope and dynamic RoPE keep frequencies and
-the longest length so far). A probe on meta tensors, or a run on another device, would leave them for the next.
+the longest length so far). A probe on meta tensors, or a run on another device, would leave them to the next.
 """
 
 from __future__ import annotations

@@ -123,10 +123,9 @@ def rows() -> Iterator[tuple[str, Row]]:
         "repeat_interleave.self_int repeat_interleave.self_Tensor repeat_interleave.Tensor", tags=""
     )
     yield from _moves("tril.default triu.default", tags="value")
-    yield from _moves(
-        "slice_scatter.default select_scatter.default index_copy.default index_fill.int_Scalar", tags=""
-    )
-    yield from _moves("scatter.src scatter.value masked_scatter.default", tags="")
+    yield from _moves("slice_scatter.default select_scatter.default index_fill.int_Scalar", tags="")
+    yield from _moves("index_copy.default scatter.src", s.on_host, "")
+    yield from _moves("scatter.value masked_scatter.default", tags="")
     yield from _moves(
         "index_put.default _index_put_impl_.default index_put_.default", s.put, "", params="written"
     )

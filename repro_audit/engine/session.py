@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from repro_audit.devices import failures_named, placed, resolve
+from repro_audit.devices import failures_named, placed, require_memory, resolve
 from repro_audit.engine import attention
 from repro_audit.engine.buffers import derived_buffers
 from repro_audit.engine.cache import PositionCache
@@ -35,6 +35,9 @@ if TYPE_CHECKING:
     from repro_audit.models.loaded import LoadedModel
     from repro_audit.settings import RunSettings
 
+#: Most rows of one step, and most of them with logits: what bounds the memory of activations.
+STEP_ROWS = 1024
+STEP_LOGITS = 256
 ACTIVATION_DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
@@ -100,8 +103,24 @@ class Session:
 
     def cache(self, slots: int, capacity: int) -> PositionCache:
         """A cache for ``slots`` sequences of at most ``capacity`` positions, whose writes are recorded."""
+        self._require_memory(slots, capacity)
         written = self._written if self.kv_points else None
         return PositionCache(slots, capacity, len(self.layout.blocks), packed=self.packed, written=written)
+
+    def _require_memory(self, slots: int, capacity: int) -> None:
+        """Say before the first step that a GPU is too small for the cache and the largest step."""
+        if self.device == "cpu":
+            return
+        text, size = self.module.config.get_text_config(), self.dtype.itemsize
+        heads = int(text.num_attention_heads)
+        width = int(getattr(text, "head_dim", None) or text.hidden_size // heads)
+        kept = int(getattr(text, "num_key_value_heads", None) or heads)
+        cached = 2 * len(self.layout.blocks) * slots * capacity * kept * width * size
+        rows = min(STEP_ROWS, slots * capacity)
+        # Some activations of a block at once (the widest is the MLP's), float32 logits and their copies.
+        widest = int(getattr(text, "intermediate_size", None) or 4 * text.hidden_size)
+        step = rows * 8 * widest * 4 + 3 * min(STEP_LOGITS, rows) * int(text.vocab_size) * 4
+        require_memory(self.device, cached + step, f"{cached / 2**30:.2f} for the KV cache")
 
     def step(
         self, tokens: Sequence[int], spans: Sequence[Span], keep: Sequence[int], cache: PositionCache

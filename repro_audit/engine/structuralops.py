@@ -19,6 +19,22 @@ def move(mode: Any, func: Any, args: Any, kwargs: Any) -> Any:
     return func(*args, **kwargs)
 
 
+def on_host(mode: Any, func: Any, args: Any, kwargs: Any) -> Any:
+    """Writes through an index, of whose duplicates the last wins: on the host, since a GPU has no order."""
+    device = args[0].device
+    if device.type == "cpu":
+        return func(*args, **kwargs)
+    return func(*_host(list(args)), **_host(kwargs)).to(device)
+
+
+def _host(value: Any) -> Any:
+    if isinstance(value, _Tensor):
+        return value.cpu()
+    if isinstance(value, dict):
+        return {name: _host(item) for name, item in value.items()}
+    return type(value)(_host(item) for item in value) if isinstance(value, (list, tuple)) else value
+
+
 def same(mode: Any, func: Any, args: Any, kwargs: Any) -> Any:
     """The operand itself."""
     return args[0]
@@ -135,7 +151,11 @@ def put(mode: Any, func: Any, args: Any, kwargs: Any) -> Any:
     """index_put without accumulation: of duplicate indices the last wins (PyTorch's serial path)."""
     if (args[3] if len(args) > 3 else kwargs.get("accumulate", False)) and args[0].dtype.is_floating_point:
         raise mode.refuse(f"operator {func} with accumulate=True", "use index_add, whose order is specified")
-    return func(*args, **kwargs)
+    if args[0].device.type == "cpu" or not func._schema.is_mutable:
+        return on_host(mode, func, args, kwargs)
+    held = _host(list(args))
+    func(*held, **_host(kwargs))
+    return args[0].copy_(held[0])
 
 
 def dropout(mode: Any, func: Any, args: Any, kwargs: Any) -> Any:

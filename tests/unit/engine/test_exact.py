@@ -1,5 +1,5 @@
 """What the table calls exact gives the spec's bits on inputs that hurt: ties, subnormals, signed zeros,
-infinities, NaN.
+infinities, NaN; on the CPU, and on a GPU where there is one.
 """
 
 from __future__ import annotations
@@ -32,6 +32,14 @@ VALUES = bits32().view(torch.float32)
 OTHERS = VALUES.roll(7)
 
 
+@pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)], autouse=True)
+def place(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The device, to which the values are moved."""
+    for name in ("VALUES", "OTHERS"):
+        monkeypatch.setitem(globals(), name, globals()[name].to(request.param))
+    return str(request.param)
+
+
 def run(compute: Callable[[], Any]) -> torch.Tensor:
     with audited(), ProfileMode(table(), {}):
         return compute()
@@ -39,7 +47,7 @@ def run(compute: Callable[[], Any]) -> torch.Tensor:
 
 def as_bits(tensor: torch.Tensor) -> list[int]:
     fmt = {torch.float32: floats.BINARY32, torch.bfloat16: floats.BFLOAT16, torch.float16: floats.BINARY16}
-    return [floats.bits(value, fmt[tensor.dtype]) for value in tensor.double().tolist()]
+    return [floats.bits(value, fmt[tensor.dtype]) for value in tensor.cpu().double().tolist()]
 
 
 def expect(values: list[float], fmt: floats.Format = floats.BINARY32) -> list[int]:
@@ -121,20 +129,20 @@ def test_casts_to_halves_and_back(kind: torch.dtype) -> None:
 
 
 @pytest.mark.parametrize(("kind", "width"), [(torch.int64, 64), (torch.int32, 32), (torch.int8, 8)])
-def test_casts_to_integers_saturate(kind: torch.dtype, width: int) -> None:
+def test_casts_to_integers_saturate(kind: torch.dtype, width: int, place: str) -> None:
     found = run(lambda: VALUES.to(kind)).tolist()
     assert found == [convert.to_integer(x, width) for x in VALUES.tolist()]
-    written = run(lambda: torch.zeros(VALUES.shape, dtype=kind).copy_(VALUES)).tolist()
+    written = run(lambda: torch.zeros(VALUES.shape, dtype=kind, device=place).copy_(VALUES)).tolist()
     assert written == found
 
 
-def test_integers_to_floats_round_once() -> None:
-    whole = torch.tensor([2**24 + 1, 2**24 + 3, -(2**62) - 1, 2**53 + 1, 7, 0])
+def test_integers_to_floats_round_once(place: str) -> None:
+    whole = torch.tensor([2**24 + 1, 2**24 + 3, -(2**62) - 1, 2**53 + 1, 7, 0], device=place)
     assert as_bits(run(lambda: whole.to(torch.float32))) == expect([floats.rn32(x) for x in whole.tolist()])
 
 
-def test_ranges() -> None:
-    found = run(lambda: torch.arange(0.0, 1.0, 0.1))
+def test_ranges(place: str) -> None:
+    found = run(lambda: torch.arange(0.0, 1.0, 0.1, device=place))
     assert as_bits(found) == expect(convert.arange(0.0, 0.1, 10))
 
 
@@ -151,3 +159,25 @@ def test_leaky_relu_and_where() -> None:
     slope = floats.rn32(0.01)
     found = as_bits(run(lambda: torch.nn.functional.leaky_relu(VALUES)))
     assert found == expect([x if x > 0 else floats.mul(x, slope) for x in VALUES.tolist()])
+
+
+def test_divisors_on_the_host() -> None:
+    """0-dimensional, as config values become: still a division, and not a product with a reciprocal."""
+    divisor = torch.tensor(0.3)
+    found = as_bits(run(lambda: VALUES / divisor))
+    assert found == expect([floats.div(x, floats.rn32(0.3)) for x in VALUES.tolist()])
+
+
+def test_of_duplicate_indices_the_last_wins(place: str) -> None:
+    index = (torch.arange(3000, device=place) * 7919) % 11
+    source = torch.arange(3000, device=place).float()
+    last = [max(i for i in range(3000) if i * 7919 % 11 == slot) for slot in range(11)]
+    zeros = torch.zeros(11, device=place)
+    for write in (
+        lambda: zeros.scatter(0, index, source),
+        lambda: zeros.index_copy(0, index, source),
+        lambda: zeros.clone().index_put_((index,), source),
+        lambda: zeros.index_put((index,), source),
+    ):
+        found = run(write)
+        assert found.tolist() == last and found.device.type == place
