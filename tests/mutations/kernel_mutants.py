@@ -727,7 +727,7 @@ KERNEL_MUTANTS: Final = (
     ),
     Mutant(
         "philox-rounds",
-        (_spec("philox.py", "_ROUNDS = 10", "_ROUNDS = 7"),),
+        (_spec("philox.py", "ROUNDS = 10", "ROUNDS = 7"),),
         ("tests/kernels/test_philox.py::test_known_answers",),
     ),
     Mutant(
@@ -735,8 +735,8 @@ KERNEL_MUTANTS: Final = (
         (
             _spec(
                 "philox.py",
-                "(position, 0, sequence_id & _MASK, sequence_id >> 32)",
-                "(position, 0, 0, sequence_id >> 32)",
+                "(position, 0, sequence_id & ",
+                "(position, 0, 0 * sequence_id & ",
             ),
         ),
         ("tests/kernels/test_philox.py::test_key_and_counter",),
