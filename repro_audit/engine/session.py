@@ -111,7 +111,8 @@ class Session:
         """Say before the first step that a GPU is too small for the cache and the largest step."""
         if self.device == "cpu":
             return
-        text, size = self.module.config.get_text_config(), self.dtype.itemsize
+        config: Any = self.module.config
+        text, size = config.get_text_config(), self.dtype.itemsize
         heads = int(text.num_attention_heads)
         width = int(getattr(text, "head_dim", None) or text.hidden_size // heads)
         kept = int(getattr(text, "num_key_value_heads", None) or heads)
