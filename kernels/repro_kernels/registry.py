@@ -17,11 +17,12 @@ from repro_kernels.errors import UnsupportedError
 PROFILES: Final = ("fp32",)
 """Profiles that exist; a change to any operator's bits is another profile version."""
 
-BACKENDS: Final = ("spec", "cpu")
+BACKENDS: Final = ("spec", "cpu", "gpu")
 """The specification, and what implements it."""
 
 TARGETS: Final = {
     "cpu": "x86-64 (AVX-512; AVX2 and FMA; baseline SSE2) and aarch64 (NEON), any number of threads",
+    "gpu": "NVIDIA GPUs of compute capability 8.0 and later (Triton), any stream and launch",
 }
 """Backend -> the machines on which its bits are the specified ones."""
 
@@ -36,7 +37,8 @@ class Operator(NamedTuple):
         definition: the rule in a line; the specification is the authority.
         spec: ``module:function`` below ``repro_kernels.spec``.
         cpu: ``module:function`` below ``repro_kernels.cpu``; ``elementary:unary`` takes the name first.
-        evidence: the test below tests/kernels that compares the two bit for bit.
+        evidence: the test below tests/kernels that compares the two bit for bit. The GPU is compared with
+            the CPU, on the cases of tests/gpu.
         dtypes: of the floating operands, in any mix unless the function says otherwise.
         profile: the profile it belongs to.
     """
@@ -48,6 +50,11 @@ class Operator(NamedTuple):
     evidence: str
     dtypes: tuple[str, ...] = FLOATS
     profile: str = "fp32"
+
+    @property
+    def gpu(self) -> str:
+        """``module:function`` below ``repro_kernels.gpu``: that of the CPU, with the same arguments."""
+        return self.cpu
 
 
 _ROUNDED: Final = (
@@ -215,7 +222,8 @@ size, strides, thread count, tile shape or instruction set. `docs/numerics.md` s
 RN is rounding to nearest even in binary32, RN_out the one rounding to the result's type, RN_a to the
 activation type. 16-bit operands are upcast exactly; arithmetic inside is binary32, subnormals kept; a
 NaN that arithmetic makes is the canonical one. The evidence is the test below `tests/kernels/` that
-compares implementation and specification by their bits.
+compares implementation and specification by their bits. The functions of `repro_kernels/gpu/` have the
+names and arguments of those of `repro_kernels/cpu/`; `tests/gpu/test_bits.py` compares the two on a GPU.
 """
 
 
@@ -235,7 +243,7 @@ def reference(name: str, *, profile: str = "fp32", backend: str = "cpu") -> str:
         raise UnsupportedError(f"operator {name} in profile {profile}")
     if backend not in BACKENDS:
         raise UnsupportedError(f"operator {name} on {backend}")
-    return f"repro_kernels.{backend}.{row.spec if backend == 'spec' else row.cpu}"
+    return f"repro_kernels.{backend}.{getattr(row, backend)}"
 
 
 def resolve(name: str, *, profile: str = "fp32", backend: str = "cpu") -> Callable[..., Any]:
@@ -252,7 +260,7 @@ def readme() -> str:
         _INTRODUCTION,
         *machines,
         "",
-        "| operator | profile | definition | specification | cpu | dtypes | evidence |",
+        "| operator | profile | definition | specification | cpu and gpu | dtypes | evidence |",
         "|---|---|---|---|---|---|---|",
     ]
     for row in OPERATORS.values():

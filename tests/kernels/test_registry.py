@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import subprocess
 import sys
 from pathlib import Path
@@ -16,14 +17,25 @@ TESTS = Path(__file__).parent
 
 
 @pytest.mark.parametrize("row", OPERATORS.values(), ids=lambda row: row.name)
-def test_references_and_evidence_exist(row: Operator) -> None:
-    for backend in registry.BACKENDS:
-        function = registry.resolve(row.name, backend=backend)
-        assert callable(function)
-        assert function.__doc__, f"{row.name} on {backend} has no docstring"
+@pytest.mark.parametrize("backend", registry.BACKENDS)
+def test_references_and_evidence_exist(row: Operator, backend: str) -> None:
+    if backend == "gpu":
+        pytest.importorskip("triton")
+    function = registry.resolve(row.name, backend=backend)
+    assert callable(function)
+    assert function.__doc__, f"{row.name} on {backend} has no docstring"
     evidence = TESTS / row.evidence
     assert evidence.is_file()
     assert row.profile in registry.PROFILES
+
+
+@pytest.mark.parametrize("row", OPERATORS.values(), ids=lambda row: row.name)
+def test_the_gpu_takes_the_arguments_of_the_cpu(row: Operator) -> None:
+    pytest.importorskip("triton")
+    one, other = (inspect.signature(registry.resolve(row.name, backend=b)) for b in ("cpu", "gpu"))
+    assert [(p.name, p.kind, p.default) for p in one.parameters.values()] == [
+        (p.name, p.kind, p.default) for p in other.parameters.values()
+    ]
 
 
 def test_every_elementwise_name_has_a_row() -> None:
