@@ -19,6 +19,7 @@ from repro_audit.cli import (  # noqa: F401  (importing a command registers it)
     doctor,
     env,
     explain,
+    kernels,
     keygen,
     run,
     schema,

@@ -19,10 +19,10 @@ def _all(kernels: Kernels, x: torch.Tensor, dim: object) -> list[torch.Tensor]:
 
 @case("reduce: small shapes", small=True)
 def small_shapes(kernels: Kernels, device: torch.device) -> Results:
-    found = []
-    for shape, dim in (((), None), ((0, 3), 0), ((3, 0), 1), ((1,), 0), ((3, 129), 1), ((129, 2), 0)):
-        found += _all(kernels, values(shape, 1).to(device), dim)
-    return found
+    few = (((), None), ((0, 3), 0), ((3, 0), 1))
+    found = [result for shape, dim in few for result in _all(kernels, values(shape, 1).to(device), dim)]
+    found += [kernels.reduce.std(values((2, 129), 1).to(device), 1)]
+    return [*found, kernels.reduce.sum(values((129, 2), 1).to(device), 0)]
 
 
 @case("reduce: small halves", small=True)
