@@ -22,8 +22,8 @@ MAX_INT = 2**53 - 1
 #: Deepest nesting of arrays and objects accepted.
 MAX_DEPTH = 16
 
-_STRINGS = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
-_BRACKETS = re.compile(rb"[\[\]{}]")
+_STRINGS = re.compile(rb'"[^"]*"?')
+_NO_STRUCTURE = bytes(set(range(256)) - set(b'"[]{}'))
 
 Json = Any
 
@@ -129,10 +129,12 @@ def loads_canonical(data: bytes, what: str) -> Json:
 
 
 def _require_shallow(data: bytes, what: str, depth: int) -> None:
-    # Before the real parser, whose recursion is the thing to protect. Unterminated strings fail there later.
+    # Before the real parser, whose recursion is the thing to protect, and before any signature: every step is
+    # linear in time and memory, whatever the bytes. Strings without an end fail in the parser.
+    unescaped = data.replace(b"\\\\", b"").replace(b'\\"', b"")
     level = 0
-    for match in _BRACKETS.finditer(_STRINGS.sub(b"", data)):
-        level += 1 if match.group() in b"[{" else -1
+    for byte in _STRINGS.sub(b"", unescaped.translate(None, _NO_STRUCTURE)):
+        level += 1 if byte in b"[{" else -1
         if level > depth:
             raise _malformed(what, f"is nested deeper than {depth} levels")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import time
 from typing import Any
 
 import pytest
@@ -108,3 +109,23 @@ def test_brackets_in_strings_are_not_nesting() -> None:
 def test_size_is_checked_first() -> None:
     with pytest.raises(UntrustedError, match="more than the 10 allowed"):
         loads(b"\xff" * 11, "it", limit=10)
+
+
+@pytest.mark.parametrize("start", [b'"', b"[", b'["'], ids=["open string", "outside", "nested"])
+@pytest.mark.parametrize("unit", [b'\\"', b"\\\\", b'"', b'""', b"a", b'"\\'])
+def test_hostile_quotes_cost_no_more_than_their_length(start: bytes, unit: bytes) -> None:
+    """This runs before any signature is looked at: the square of a megabyte would never end."""
+    began = time.process_time()
+    with pytest.raises(UntrustedError, match="it is not JSON"):
+        loads(start + unit * 2**18, "it")
+    assert time.process_time() - began < 5
+
+
+@pytest.mark.parametrize(
+    ("data", "deep"),
+    [(b'["]]]][[[["]', 1), (b'["\\"[[[\\\\"]', 1), (b'[["\\\\\\"[[["]]', 2), (b'{"a[":[{"b]":[]}]}', 4)],
+)
+def test_only_brackets_outside_strings_nest(data: bytes, deep: int) -> None:
+    assert loads(data, "it", depth=deep) == json.loads(data)
+    with pytest.raises(UntrustedError, match="nested deeper"):
+        loads(data, "it", depth=deep - 1)
