@@ -17,15 +17,20 @@ import triton.language as tl
 from repro_kernels.cpu import attention as cpu
 from repro_kernels.cpu.layout import DTYPES
 from repro_kernels.errors import UnsupportedError
+from repro_kernels.gpu.attention_tiles import WIDE, score_form, score_tiles, value_form, value_tiles
 from repro_kernels.gpu.elementary_core import tanh_rn
 from repro_kernels.gpu.language import load, rounded, store
 from repro_kernels.gpu.norm import row_sum
-from repro_kernels.gpu.runtime import Build, launch, processors, require
+from repro_kernels.gpu.runtime import INTERPRETED, Build, launch, processors, require
 from repro_kernels.gpu.softmax import exponentials
+from repro_kernels.gpu.tiles import DEPTH
 from repro_kernels.spec.floats import rn32
 
 _SCRATCH = 1 << 28
 """Most scores that stand in memory at once, unless one query of the batch has more."""
+
+_TILED = 48
+"""Rows (queries times heads of a group) from which whole tiles pay."""
 
 _BLOCK = 512
 _LANES = 32
@@ -94,9 +99,12 @@ def _scores(
 def _weights(
     scores, parts, flag, mask, positions, lengths, queries, keys, group, key_heads, stride, segments,
     m_b, m_h, m_i, m_j, window, scale, softcap, like,
-    BLOCK: tl.constexpr, LANES: tl.constexpr,
+    FILL: tl.constexpr, BLOCK: tl.constexpr, LANES: tl.constexpr,
 ):  # fmt: skip
-    """One row of scores, from dot products to ``y``, in place; `like`: pointer to the activation type."""
+    """One row of scores, from dot products to ``y``, in place; `like`: pointer to the activation type.
+
+    FILL: what lies outside the query's segments becomes +0, for a kernel that reads whole rows.
+    """
     kind: tl.constexpr = like.dtype.element_ty
     r = tl.program_id(0)
     b = (tl.program_id(1) // key_heads).to(tl.int64)
@@ -140,6 +148,14 @@ def _weights(
         x = tl.load(scores + j, mask=j < last, other=0.0)
         y = tl.div_rn(x, tl.where(s > 0.0, s, 1.0))
         tl.store(scores + j, rounded(y, kind), mask=j < last)
+    if FILL:
+        unread = tl.minimum(first, stride)
+        for start in range(0, unread, BLOCK):
+            j = start + tl.arange(0, BLOCK)
+            tl.store(scores + j, tl.zeros((BLOCK,), tl.float32), mask=j < unread)
+        for start in range(last, stride, BLOCK):
+            j = start + tl.arange(0, BLOCK)
+            tl.store(scores + j, tl.zeros((BLOCK,), tl.float32), mask=j < stride)
     tl.store(flag, 1, mask=bad != 0)
 
 
@@ -281,7 +297,7 @@ def attention(
     ).to(q.device)
 
 
-def _attend(  # noqa: PLR0917 - the tensors of one call
+def _attend(
     q: torch.Tensor,
     k: torch.Tensor,
     v: torch.Tensor,
@@ -298,26 +314,40 @@ def _attend(  # noqa: PLR0917 - the tensors of one call
     key_heads, keys, width = k.shape[1], k.shape[2], v.shape[3]
     group = heads // key_heads
     rows, count = queries * group, batch * key_heads
-    stride, segments = max(4, -(-keys // 4) * 4), max(1, -(-keys // 128))
+    stride, segments = max(DEPTH, -(-keys // DEPTH) * DEPTH), max(1, -(-keys // 128))
     scores = torch.empty(count * rows * stride, dtype=torch.float32, device=q.device)
     parts = torch.empty(count * rows * segments, dtype=torch.float32, device=q.device)
     target = (
         out if out.transpose(1, 2).is_contiguous() else torch.empty_like(out.transpose(1, 2)).transpose(1, 2)
     )
-    block_m = min(32, max(4, triton.next_power_of_2(rows)))
+    whole = rows >= _TILED and not INTERPRETED
+    spans = (positions, lengths)
+    sizes = (queries, keys, depth, group, key_heads, stride)
+    steps = (*q.stride()[:3], *k.stride()[:3], window)
+    block_m = WIDE.rows if whole else min(32, max(4, triton.next_power_of_2(rows)))
     tiles = -(-rows // block_m)
-    launch(
-        _scores, (tiles * -(-keys // 64), count), q, k, scores, positions, lengths,
-        queries, keys, depth, group, key_heads, stride, *q.stride()[:3], *k.stride()[:3], window,
-        BM=block_m, BN=64, UNROLL=8,
-    )  # fmt: skip
+    if whole:
+        grid = (tiles * -(-keys // WIDE.columns), count)
+        launch(score_tiles, grid, q, k, scores, *spans, *sizes, *steps, **score_form(depth))
+    else:
+        grid = (tiles * -(-keys // 64), count)
+        launch(_scores, grid, q, k, scores, *spans, *sizes, *steps, BM=block_m, BN=64, UNROLL=8)
     launch(
         _weights, (rows, count), scores, parts, flag, mask, positions, lengths,
         queries, keys, group, key_heads, stride, segments,
         *((0, 0, 0, 0) if mask is None else mask.stride()), window, *factors, target,
-        BLOCK=min(_BLOCK, max(32, triton.next_power_of_2(stride))), LANES=_LANES,
+        FILL=whole, BLOCK=min(_BLOCK, max(32, triton.next_power_of_2(stride))), LANES=_LANES,
         num_warps=1 if keys <= 256 else 4,
     )  # fmt: skip
+    sizes = (queries, keys, width, group, key_heads, stride)
+    steps = (*v.stride()[:3], window)
+    if whole:
+        form, how = value_form(width)
+        grid = (tiles * -(-width // form.columns), count)
+        launch(value_tiles, grid, scores, v, target, flag, *spans, *sizes, *steps, **how)
+        if target is not out:
+            out.copy_(target)
+        return
     block_n = min(64, max(16, triton.next_power_of_2(width)))
     tiles *= -(-width // block_n)
     split = segments > 1 and tiles * count < 2 * processors(q.device)
@@ -325,8 +355,7 @@ def _attend(  # noqa: PLR0917 - the tensors of one call
     if split:
         result = torch.empty(segments * count * rows * width, dtype=torch.float32, device=q.device)
     launch(
-        _values, (tiles, count, segments if split else 1), scores, v, result, flag, positions, lengths,
-        queries, keys, width, group, key_heads, stride, *v.stride()[:3], window,
+        _values, (tiles, count, segments if split else 1), scores, v, result, flag, *spans, *sizes, *steps,
         SPLIT=split, BM=block_m, BN=block_n, UNROLL=8,
     )  # fmt: skip
     if split:

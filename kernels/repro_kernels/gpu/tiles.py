@@ -1,8 +1,8 @@
 """Products of whole tiles in Gluon: outer products out of shared memory, with every layout written down.
 
-Operands are upcast exactly on their way to shared memory, where a step's column of one and row of the other lie
-side by side; each thread then adds to its own outputs, k ascending, by ``fma``. The next step's operands are in
-flight meanwhile. The bits are those of ``repro_kernels.gpu.product._plain``, whose comment on zeros holds here.
+Operands are upcast exactly on their way to shared memory, where a step's column of one and row of the other
+lie side by side; each thread then adds to its own outputs, k ascending, by ``fma``. The next step's operands
+are in flight meanwhile. The bits are those of ``repro_kernels.gpu.product``, whose note on zeros holds here.
 """
 
 from __future__ import annotations
@@ -28,18 +28,40 @@ def _batch_offset(batch, middle, inner, stride0, stride1, stride2):
 
 
 @gluon.jit
-def _fetch(pointers, k, rk, step, K, EVEN: gl.constexpr):
-    """Elements k + rk of every row, as float32; +0 outside the contraction."""
+def fetch(pointers, inside, k, rk, step, K, EVEN: gl.constexpr, ROWS: gl.constexpr):
+    """Elements k + rk of every row, as float32; +0 outside the contraction (unless EVEN) and the rows (ROWS)."""
     at = pointers + k.to(gl.int64) * step
-    if EVEN:
+    if EVEN and ROWS:
+        return gl.load(at, mask=inside[:, None], other=0.0).to(gl.float32)
+    elif EVEN:
         return gl.load(at).to(gl.float32)
     else:
         real = (k + rk >= 0) & (k + rk < K)
-        return gl.load(at, mask=real[None, :], other=0.0).to(gl.float32)
+        return gl.load(at, mask=inside[:, None] & real[None, :], other=0.0).to(gl.float32)
 
 
 @gluon.jit
-def _store(pointer, value, mask):
+def step(p, left, right, buffer, DEPTH_: gl.constexpr, ACC: gl.constexpr):
+    """``p = fma(x_k, w_k, p)`` for the contracted indices of one step, ascending."""
+    for u in gl.static_range(0, DEPTH_):
+        x = left.index(buffer).slice(u, 1, dim=1).load(ACC)
+        w = right.index(buffer).slice(u, 1, dim=1).permute((1, 0)).load(ACC)
+        p = gl.fma(gl.broadcast(x, p)[0], gl.broadcast(w, p)[0], p)
+    return p
+
+
+@gluon.jit
+def row_of(tile, size, BLOCK: gl.constexpr, LAYOUT: gl.constexpr, ROWS: gl.constexpr):
+    """Rows of a tile of an operand, and which are inside; unless ROWS, the last stands in for those beyond."""
+    r = tile * BLOCK + gl.arange(0, BLOCK, layout=gl.SliceLayout(1, LAYOUT))
+    inside = r < size
+    if not ROWS:
+        r = gl.minimum(r, size - 1)
+    return r, inside
+
+
+@gluon.jit
+def store(pointer, value, mask):
     """Store float32 values as the pointer's type: one rounding to nearest even, NaN canonical."""
     dtype: gl.constexpr = pointer.dtype.element_ty
     bits = value.to(gl.int32, bitcast=True)
@@ -59,6 +81,7 @@ def _tiles(
     a0, a1, a2, a_m, a_k, b0, b1, b2, b_n, b_k, c0, c1, c2, c_m, c_n, o0, o1, o2, o_m, alpha, beta,
     BIAS: gl.constexpr, SPLIT: gl.constexpr, EVEN: gl.constexpr, BM: gl.constexpr, BN: gl.constexpr,
     BK: gl.constexpr, GROUP: gl.constexpr, ACC: gl.constexpr, LEFT: gl.constexpr, RIGHT: gl.constexpr,
+    LEFT_ROWS: gl.constexpr, RIGHT_ROWS: gl.constexpr,
 ):  # fmt: skip
     """A [BM, BN] tile of out, or the partial sums of `share` of its segments (SPLIT).
 
@@ -75,16 +98,14 @@ def _tiles(
     row = above + tile % (GROUP * columns) % height
     column = tile % (GROUP * columns) // height
 
-    rm = gl.arange(0, BM, layout=gl.SliceLayout(1, LEFT))
-    rn = gl.arange(0, BN, layout=gl.SliceLayout(1, RIGHT))
+    m, m_inside = row_of(row, M, BM, LEFT, LEFT_ROWS)
+    n, n_inside = row_of(column, N, BN, RIGHT, RIGHT_ROWS)
     rka = gl.arange(0, BK, layout=gl.SliceLayout(0, LEFT))
     rkb = gl.arange(0, BK, layout=gl.SliceLayout(0, RIGHT))
-    m = gl.minimum(row * BM + rm, M - 1).to(gl.int64)
-    n = gl.minimum(column * BN + rn, N - 1).to(gl.int64)
     a += _batch_offset(batch, middle, inner, a0, a1, a2)
     b += _batch_offset(batch, middle, inner, b0, b1, b2)
-    pa = a + (m * a_m)[:, None] + (rka.to(gl.int64) * a_k)[None, :]
-    pb = b + (n * b_n)[:, None] + (rkb.to(gl.int64) * b_k)[None, :]
+    pa = a + (m.to(gl.int64) * a_m)[:, None] + (rka.to(gl.int64) * a_k)[None, :]
+    pb = b + (n.to(gl.int64) * b_n)[:, None] + (rkb.to(gl.int64) * b_k)[None, :]
 
     memory: gl.constexpr = gl.SwizzledSharedLayout(1, 1, 1, [0, 1])
     sa = gl.allocate_shared_memory(gl.float32, [2, BM, BK], memory)
@@ -94,8 +115,8 @@ def _tiles(
     if not EVEN:
         k -= start
     last = K - BK
-    sa.index(0).store(_fetch(pa, k, rka, a_k, K, EVEN))
-    sb.index(0).store(_fetch(pb, k, rkb, b_k, K, EVEN))
+    sa.index(0).store(fetch(pa, m_inside, k, rka, a_k, K, EVEN, LEFT_ROWS))
+    sb.index(0).store(fetch(pb, n_inside, k, rkb, b_k, K, EVEN, RIGHT_ROWS))
 
     om = row * BM + gl.arange(0, BM, layout=gl.SliceLayout(1, ACC))
     on = column * BN + gl.arange(0, BN, layout=gl.SliceLayout(0, ACC))
@@ -110,12 +131,9 @@ def _tiles(
             k += BK
             if EVEN:
                 k = min(k, last)
-            left = _fetch(pa, k, rka, a_k, K, EVEN)
-            right = _fetch(pb, k, rkb, b_k, K, EVEN)
-            for u in gl.static_range(0, BK):
-                x = sa.index(buffer).slice(u, 1, dim=1).load(ACC)
-                w = sb.index(buffer).slice(u, 1, dim=1).permute((1, 0)).load(ACC)
-                p = gl.fma(gl.broadcast(x, p)[0], gl.broadcast(w, p)[0], p)
+            left = fetch(pa, m_inside, k, rka, a_k, K, EVEN, LEFT_ROWS)
+            right = fetch(pb, n_inside, k, rkb, b_k, K, EVEN, RIGHT_ROWS)
+            p = step(p, sa, sb, buffer, BK, ACC)
             buffer = 1 - buffer
             sa.index(buffer).store(left)
             sb.index(buffer).store(right)
@@ -131,7 +149,7 @@ def _tiles(
             term = gl.load(c + (om64 * c_m)[:, None] + (on64 * c_n)[None, :], mask=inside, other=0.0)
             value = beta * term.to(gl.float32) + value
         at = _batch_offset(batch, middle, inner, o0, o1, o2) + (om64 * o_m)[:, None] + on64[None, :]
-        _store(out + at, value, inside)
+        store(out + at, value, inside)
 
 
 class Form(NamedTuple):
@@ -164,12 +182,19 @@ def choose(m: int, n: int, k: int, batches: int) -> Form | None:
 
 
 @functools.cache
-def _layouts(form: Form, left_rows: bool, right_rows: bool) -> dict[str, Any]:
-    """Layouts as constexprs; `left_rows`: neighbours in memory are rows, not contracted indices."""
+def layouts(form: Form, left_rows: bool, right_rows: bool) -> dict[str, Any]:
+    """Constexprs of a tile; `left_rows`: neighbours in memory are rows, not contracted indices."""
+    warps = form.warps[0] * form.warps[1]
     return {
+        "BM": form.rows,
+        "BN": form.columns,
+        "BK": DEPTH,
         "ACC": gl.BlockedLayout([4, 4], list(form.threads), list(form.warps), [1, 0]),
-        "LEFT": _operand(form.rows, form.warps[0] * form.warps[1], left_rows),
-        "RIGHT": _operand(form.columns, form.warps[0] * form.warps[1], right_rows),
+        "LEFT": _operand(form.rows, warps, left_rows),
+        "RIGHT": _operand(form.columns, warps, right_rows),
+        "LEFT_ROWS": left_rows,
+        "RIGHT_ROWS": right_rows,
+        "num_warps": warps,
     }
 
 
@@ -206,7 +231,6 @@ def run(
     b_n, b_k = numbers[17:19]
     launch(
         _tiles, grid, *tensors, *numbers, *factors, BIAS=bias, SPLIT=split,
-        EVEN=start == 0 and k % DEPTH == 0, BM=form.rows, BN=form.columns, BK=DEPTH, GROUP=8,
-        **_layouts(form, a_k != 1 and a_m == 1, b_k != 1 and b_n == 1),
-        num_warps=form.warps[0] * form.warps[1],
+        EVEN=start == 0 and k % DEPTH == 0, GROUP=8,
+        **layouts(form, a_k != 1 and a_m == 1, b_k != 1 and b_n == 1),
     )  # fmt: skip

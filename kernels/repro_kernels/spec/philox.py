@@ -7,21 +7,21 @@ from __future__ import annotations
 
 Words = tuple[int, int, int, int]
 
-_MASK = 0xFFFFFFFF
-_MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
-_WEYL = (0x9E3779B9, 0xBB67AE85)
-_ROUNDS = 10
+MASK = 0xFFFFFFFF
+MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
+WEYL = (0x9E3779B9, 0xBB67AE85)
+ROUNDS = 10
 
 
 def philox4x32(counter: Words, key: tuple[int, int]) -> Words:
     """The four output words of ten rounds; every word is 32 bits."""
     c0, c1, c2, c3 = counter
     k0, k1 = key
-    for _ in range(_ROUNDS):
-        high0, low0 = divmod(_MULTIPLIERS[0] * c0, 1 << 32)
-        high1, low1 = divmod(_MULTIPLIERS[1] * c2, 1 << 32)
+    for _ in range(ROUNDS):
+        high0, low0 = divmod(MULTIPLIERS[0] * c0, 1 << 32)
+        high1, low1 = divmod(MULTIPLIERS[1] * c2, 1 << 32)
         c0, c1, c2, c3 = high1 ^ c1 ^ k0, low1, high0 ^ c3 ^ k1, low0
-        k0, k1 = (k0 + _WEYL[0]) & _MASK, (k1 + _WEYL[1]) & _MASK
+        k0, k1 = (k0 + WEYL[0]) & MASK, (k1 + WEYL[1]) & MASK
     return c0, c1, c2, c3
 
 
@@ -39,7 +39,7 @@ def philox(seed: int, position: int, sequence_id: int) -> Words:
     for name, number, width in (("seed", seed, 64), ("position", position, 32), ("id", sequence_id, 64)):
         if not 0 <= number < 1 << width:
             raise ValueError(f"{name} {number} does not fit {width} unsigned bits")
-    return philox4x32((position, 0, sequence_id & _MASK, sequence_id >> 32), (seed & _MASK, seed >> 32))
+    return philox4x32((position, 0, sequence_id & MASK, sequence_id >> 32), (seed & MASK, seed >> 32))
 
 
 def uniform(seed: int, position: int, sequence_id: int) -> float:

@@ -1,0 +1,1 @@
+DIGESTS: dict[str, tuple[str, str, str, str]] = {}
