@@ -262,15 +262,22 @@ class _Run:
         if base == "neg":
             return -values[0] if kind.kind == "f" else (0 - values[0]).astype(kind)
         if base == "mul":
-            if "wide" in suffixes:
-                return values[0].astype(f"{kind.kind}{2 * kind.itemsize}") * values[1]
-            return _umulhi(*values) if "hi" in suffixes else values[0] * values[1]
-        if base == "mad":
-            assert "lo" in suffixes, op
-            return values[0] * values[1] + values[2]
+            if "hi" in suffixes:
+                assert kind == np.uint64, op
+                return _umulhi(*values)
+            return self._product(suffixes, kind, values)
         if base == "div":
             return values[0] / values[1] if kind.kind == "f" else values[0] // np.maximum(values[1], 1)
         return simple[base](*values)
+
+    def _product(self, suffixes: list[str], kind: np.dtype[Any], values: list[Array]) -> Array:
+        wide = f"{kind.kind}{2 * kind.itemsize}" if "wide" in suffixes else kind
+        return values[0].astype(wide) * values[1].astype(wide)
+
+    def _mad(self, op: str, suffixes: list[str], types: list[Any], names: list[str]) -> Array:
+        assert {"lo", "wide"} & set(suffixes), op
+        product = self._product(suffixes, types[0], [self._read(n, types[0]) for n in names[:2]])
+        return product + self._read(names[2], product.dtype)
 
     def _shl(self, _op: str, _suffixes: list[str], types: list[Any], names: list[str]) -> Array:
         return _shift(self._read(names[0], types[0]), self._read(names[1], np.dtype(np.uint32)), True)

@@ -6,9 +6,10 @@ open; a program in which any lane is open takes the second step (``doubledouble.
 Both steps round the real function's value, so the bits depend on neither the step nor on what else is in the
 block. Special values are chosen branch-free in the core. NaN results are 0x7fc00000.
 
-Cost in fp64 operations per element: exp 22, sigmoid and silu the same, erf (gelu) about 70 and three
-quotients, tanh 22 and one quotient, rsqrt a root and a quotient and 8. At half the fp32 rate (A100, H100,
-H200) an exponential over float32 tensors runs near the memory's speed; at 1/64 (consumer GPUs) it does not.
+Cost in fp64 operations per element, beside two conversions: exp 15, sigmoid and silu too; expm1 17; log 14
+and a quotient; tanh and gelu_tanh 19 and a quotient; erf and gelu 56 and a quotient; rsqrt 11, a root and a
+quotient. At half the fp32 rate (A100, H100, H200) that leaves exp, sigmoid and silu of float32 tensors to the
+memory's speed; at 1/64 of it (consumer GPUs) nothing.
 """
 
 from __future__ import annotations
