@@ -109,7 +109,9 @@ def verify(  # noqa: PLR0917  (the command line's own flags)
         from repro_audit.manifest.files import write_file
 
         require_attestable(done)
-        payload = build_attestation(done.claim.manifest, done.result.verdict.value, done.grade.text)
+        payload = build_attestation(
+            done.claim.manifest, done.result.verdict.value, done.grade.text, done.model_root
+        )
         write_file(Path(attest), seal(payload, signer), overwrite=common.outputs.force)
         common.say(f"attestation written: {attest}")
     return done.result

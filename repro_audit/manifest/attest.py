@@ -50,13 +50,15 @@ class Attestation:
     tool_version: str
 
 
-def build_attestation(manifest: Manifest, verdict: str, grade: str) -> bytes:
+def build_attestation(manifest: Manifest, verdict: str, grade: str, model_root: str | None = None) -> bytes:
     """The payload that a verifier signs.
 
     Args:
         manifest: what was verified.
         verdict: the word, as ``REPRODUCED``.
         grade: evidence grade in words.
+        model_root: of the model's files as the verifier has them, never the recorder's word; None leaves
+            it out.
 
     Raises:
         UntrustedError: a verdict that says nothing about a rerun.
@@ -70,7 +72,11 @@ def build_attestation(manifest: Manifest, verdict: str, grade: str) -> bytes:
     )
     predicate = {
         "configuration": [
-            {"digest": {"sha256": manifest.model.root}, "name": "urn:repro-audit:model-root"},
+            *(
+                [{"digest": {"sha256": model_root}, "name": "urn:repro-audit:model-root"}]
+                if model_root is not None
+                else []
+            ),
             {"digest": {"sha256": manifest.trace.sha256}, "name": "urn:repro-audit:trace"},
         ],
         "failedTests": failed,

@@ -38,7 +38,7 @@ _VERDICTS = {
     **dict.fromkeys(
         ("RA401", "RA402", "RA403", "RA404", "RA405", "RA406", "RA407", "RA408", "RA409"), Verdict.DIVERGED
     ),
-    **dict.fromkeys(("RA307", "RA501", "RA503", "RA504"), Verdict.INCONCLUSIVE),
+    **dict.fromkeys(("RA307", "RA308", "RA501", "RA503", "RA504"), Verdict.INCONCLUSIVE),
 }
 
 
@@ -192,11 +192,27 @@ CODES = _table(
         "Fetch the revision that the manifest names.",
     ),
     (
+        "RA306",
+        "the model's files differ",
+        "Tensors and configuration are the recorded ones, but the files given here are not those under the "
+        "recorded model root: another sharding, a file more or less. The rerun is unaffected; the root and "
+        "the files' digests stay the recorder's word, and an attestation names the root of the files here.",
+        "Fetch the revision that the manifest names, if the root matters to you.",
+    ),
+    (
         "RA307",
         "the runs do not answer the same question",
         "Profile, model, prompts, decoding settings or recording level of the compared runs differ, so "
         "equal bits would not show that the runs are equal.",
         "Record both runs with the same model, prompts and options; repro-audit show lists what each used.",
+    ),
+    (
+        "RA308",
+        "the decoding rules are not the model's",
+        "The record names stop tokens, or sampling settings as the model's own, that the model given here "
+        "does not have. The rows may agree, but an answer can end early at an invented stop token.",
+        "Fetch the generation_config.json of the revision that was recorded; if you have it, distrust the "
+        "record.",
     ),
     (
         "RA401",

@@ -60,27 +60,63 @@ def load(model: str | None, manifest: Manifest, online: bool, observer: Observer
 
 
 def compare(model: LoadedModel, manifest: Manifest) -> tuple[list[Finding], set[str]]:
-    """Tensors and tokenizer of the given model against the recorded ones.
+    """Tensors, files and tokenizer of the given model against the recorded ones.
+
+    Files may differ without a word about the bits: a README, another sharding, a copy without some of them.
+    But the recorded root is of files that this machine did not see, and nobody should think that it did.
 
     Returns:
         Findings, and the names (aliases of tied tensors included) of tensors that differ.
 
     Raises:
-        InconclusiveError: another configuration, or other tensor names, types or shapes.
+        InconclusiveError: another kind of model or configuration, or other tensor names, types or shapes.
     """
     claim = manifest.model
     differing = changed_tensors(model.tensors, manifest)
     findings, changed = list(differing.values()), set(differing)
+    if model.kind != claim.kind:
+        raise _other_model(f"it is of kind {model.kind}, recorded is {claim.kind}")
     if model.config_digest != claim.config_digest:
         raise _other_model("its configuration is another one")
     if set(map(frozenset, model.tied)) != set(map(frozenset, claim.tied)):
         raise _other_model("other tensors are tied")
     if claim.tokenizer_digest and model.tokenizer_digest != claim.tokenizer_digest:
         findings.append(Finding("RA305", "the tokenizer given here is another one", "note"))
+    if model.root != claim.root and not changed:
+        files = {file.name: file.sha256 for file in model.files}
+        listed = {file.name: file.sha256 for file in claim.files}
+        other = sorted(name for name in files.keys() | listed.keys() if files.get(name) != listed.get(name))
+        message = f"the record's model root is of other files than those given here: {', '.join(other[:4])}"
+        findings.append(Finding("RA306", message + _more(other[3:]), "note"))
     for group in claim.tied:
         if changed.intersection(group):
             changed.update(group)
     return findings, changed
+
+
+def compare_decoding(model: LoadedModel, manifest: Manifest) -> list[Finding]:
+    """Stop tokens, and settings that the record says are the model's own, against the model given here.
+
+    No argument of ``run`` sets stop tokens: one that the model does not have would let an answer be cut short
+    where it pleases.
+    """
+    decoding, own = manifest.settings.decoding, model.generation
+    pairs: list[tuple[str, object, object]] = [
+        ("stop tokens", list(decoding.stop_token_ids), list(own.eos_token_ids))
+    ]
+    if decoding.source == "generation_config":
+        pairs += [
+            ("temperature", decoding.temperature, own.temperature),
+            ("top-k", decoding.top_k, own.top_k),
+            ("top-p", decoding.top_p, own.top_p),
+        ]
+    return [
+        Finding(
+            "RA308", f"the record says that the model's {what} are {theirs}; here they are {mine}", "inputs"
+        )
+        for what, theirs, mine in pairs
+        if theirs != mine
+    ]
 
 
 def changed_tensors(given: Iterable[TensorDigest], manifest: Manifest) -> dict[str, Finding]:

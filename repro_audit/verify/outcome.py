@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from repro_audit.errors import UntrustedError
 from repro_audit.verdict import Finding, Result, Verdict
@@ -12,20 +13,28 @@ from repro_audit.verify.claim import Claim, Options
 from repro_audit.verify.grade import Grade, device_of, grade
 from repro_audit.verify.judge import verdict_of, worst_first
 
+if TYPE_CHECKING:
+    from repro_audit.models.loaded import LoadedModel
+
 
 @dataclass(frozen=True)
 class Verification:
-    """The outcome, and what an attestation needs to know of it."""
+    """The outcome, and what an attestation needs to know of it.
+
+    Attributes:
+        model_root: of the files that were given here; None if their weights are damaged.
+    """
 
     result: Result
     claim: Claim
     grade: Grade
+    model_root: str | None
 
 
 def conclude(
     options: Options,
     claim: Claim,
-    model_name: str,
+    model: LoadedModel | None,
     findings: list[Finding],
     *,
     counts: Mapping[str, int],
@@ -37,7 +46,7 @@ def conclude(
     Args:
         options: what was asked.
         claim: what was claimed.
-        model_name: the model that was given here.
+        model: the model that was given here; None if its weights are damaged.
         findings: in any order.
         counts: rows or points: identical, origins, inherited.
         maps: per sequence with differences, the rows of its heat map.
@@ -50,14 +59,15 @@ def conclude(
     verdict = verdict_of(findings, Verdict.REPRODUCED)
     settings = manifest.settings
     tokens = sum(len(prompt) for prompt in claim.prompts), sum(len(drawn) for drawn in claim.generated)
+    given = model.name if model is not None else "damaged weights"
     facts = (
-        ("model", f"{manifest.model.name} (given here: {model_name})"),
+        ("model", f"{manifest.model.name} (given here: {given})"),
         ("recorded on", f"{theirs.text} - claimed"),
         ("rerun on", f"{mine.text} - measured"),
         ("grade", reached.text),
         ("trust", claim.opened.describe()),
         ("profile", f"{settings.profile} v{manifest.profile_version}, activations {settings.activations}, "
-                    f"record {settings.level}"),
+                    f"record {settings.level}" + (", weights cast" if settings.cast_weights else "")),
         ("tokens", f"{len(manifest.sequences)} sequence(s), {tokens[0]} prompt + {tokens[1]} generated"),
         ("run root", manifest.root),
         ("payload", manifest.payload_sha256),
@@ -73,7 +83,7 @@ def conclude(
         tuple(maps),
         _next(options, verdict, ordered, settings.level),
     )
-    return Verification(result, claim, reached)
+    return Verification(result, claim, reached, model.root if model is not None else None)
 
 
 def _summary(verdict: Verdict, findings: tuple[Finding, ...], changed: bool) -> str:

@@ -62,9 +62,10 @@ def verify(options: Options, observer: Observer) -> Verification:
         if not differing:
             raise
         findings += [*differing.values(), _stopped(error)]
-        return conclude(options, claim, "damaged weights", findings, counts={}, maps=(), changed=True)
+        return conclude(options, claim, None, findings, counts={}, maps=(), changed=True)
     weights, changed = identity.compare(model, manifest)
     findings += weights
+    findings += identity.compare_decoding(model, manifest)
 
     from repro_audit.verify import known_answers
 
@@ -74,7 +75,7 @@ def verify(options: Options, observer: Observer) -> Verification:
         Finding("RA501", f"{name} gives wrong bits on this machine", "environment") for name in failed
     ]
     if failed:
-        return conclude(options, claim, model.name, findings, counts={}, maps=(), changed=bool(changed))
+        return conclude(options, claim, model, findings, counts={}, maps=(), changed=bool(changed))
 
     try:
         required, rerun = _rerun(options, claim, model, observer)
@@ -83,7 +84,7 @@ def verify(options: Options, observer: Observer) -> Verification:
             raise
         # Other weights are a finding whatever they lead to.
         findings.append(_stopped(error))
-        return conclude(options, claim, model.name, findings, counts={}, maps=(), changed=True)
+        return conclude(options, claim, model, findings, counts={}, maps=(), changed=True)
     observer.stage("compare rows")
     if claim.trace is None:
         findings.append(Finding("RA203", "no trace file: points are named, tokens are not", "note"))
@@ -111,7 +112,7 @@ def verify(options: Options, observer: Observer) -> Verification:
     if claim.trace is None:
         counts = {f"points {name.removeprefix('rows ')}": count for name, count in counts.items()}
     findings += _tokens(claim, rerun) + _texts(claim, model) + _cache(manifest, rerun)
-    return conclude(options, claim, model.name, findings, counts=counts, maps=maps, changed=bool(changed))
+    return conclude(options, claim, model, findings, counts=counts, maps=maps, changed=bool(changed))
 
 
 def _stopped(error: InconclusiveError) -> Finding:

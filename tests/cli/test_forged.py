@@ -123,6 +123,41 @@ def test_the_text(verify_forged):
     assert verify_forged(forge) == (3, ["RA404"])
 
 
+def test_a_stop_token_of_the_recorder_s_own(verify_forged):
+    """The answer ends where its rules end it, but they are not the model's."""
+
+    def forge(predicate: Json) -> None:
+        predicate["decoding"]["stopTokenIds"].append(predicate["sequences"][0]["generated"][-1])
+        predicate["decoding"]["maxNewTokens"] = 64
+
+    assert verify_forged(forge) == (5, ["RA308"])
+
+
+def test_a_kind_of_model_that_it_is_not(verify_forged):
+    assert verify_forged(lambda p: p["model"].update(kind="gguf"))[0] == 5
+
+
+def test_the_model_root_of_another_model(cli, honest, model, key, tmp_path):
+    """The tensors are the recorded ones, the subject is not: said, and never attested to."""
+    from repro_audit.manifest.omsroot import root_of_digests
+
+    statement = payload_of(honest)
+    for file in statement["subject"][1:]:
+        file["digest"]["sha256"] = "ab" * 32
+    root = root_of_digests(["ab" * 32] * len(statement["subject"][1:]))
+    statement["subject"][0]["digest"]["sha256"] = root
+    forged, out = tmp_path / "forged.manifest.json", tmp_path / "out.json"
+    forged.write_bytes(seal(dumps(statement), load_private(str(key))))
+    verify = ("verify", forged, "--model", model, "--trusted-key", f"{key}.pub", "-f", "json")
+    ran = cli(*verify, "--key", key, "--attest", out)
+    assert ran.code == 0
+    assert "RA306" in [finding["code"] for finding in json.loads(ran.out)["findings"]]
+    genuine = payload_of(honest)["subject"][0]["digest"]["sha256"]
+    assert payload_of(out)["predicate"]["configuration"][0] == {
+        "digest": {"sha256": genuine}, "name": "urn:repro-audit:model-root",
+    }  # fmt: skip
+
+
 def test_a_scalar_a_buffer_a_constant(verify_forged):
     def scalar(predicate: Json) -> None:
         predicate["model"]["scalars"].append({"argument": "other", "operator": "x", "value": (0.5).hex()})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,7 +14,9 @@ from repro_audit.manifest.parse import parse_manifest
 from repro_audit.manifest.types import Manifest
 from repro_audit.models import loader
 from repro_audit.models import spec as kinds
+from repro_audit.models.loaded import GenerationDefaults
 from repro_audit.progress import NullObserver
+from repro_audit.settings import Decoding
 from repro_audit.verify import identity
 
 
@@ -101,11 +104,44 @@ def test_another_tokenizer_is_a_note(manifest):
     assert ([finding.code for finding in findings], changed) == (["RA305"], set())
 
 
-@pytest.mark.parametrize("what", ["config", "missing", "extra", "shape", "dtype", "tied"])
+def test_other_files_of_the_same_tensors_are_a_note(manifest):
+    findings, changed = identity.compare(replace(synthetic.identity(), root="11" * 32), manifest)
+    assert ([finding.code for finding in findings], changed) == (["RA306"], set())
+    given = synthetic.identity()
+    files = (replace(given.files[0], sha256="11" * 32), given.files[1])
+    findings, _ = identity.compare(replace(given, root="11" * 32, files=files), manifest)
+    assert findings[0].message.endswith("given here: config.json")
+
+
+def test_decoding_that_is_not_the_model_s(manifest):
+    decoding = manifest.settings.decoding
+    own = GenerationDefaults(
+        temperature=decoding.temperature,
+        top_k=decoding.top_k,
+        top_p=decoding.top_p,
+        eos_token_ids=decoding.stop_token_ids,
+    )
+
+    def found(claimed: Decoding, model: GenerationDefaults) -> list[str]:
+        other = replace(manifest, settings=replace(manifest.settings, decoding=claimed))
+        return [f.code for f in identity.compare_decoding(SimpleNamespace(generation=model), other)]
+
+    for source in ("arguments", "generation_config"):
+        claimed = replace(decoding, source=source)
+        assert found(claimed, own) == []
+        assert found(replace(claimed, stop_token_ids=(*decoding.stop_token_ids, 7)), own) == ["RA308"]
+        expected = ["RA308"] if source == "generation_config" else []
+        assert found(replace(claimed, temperature=decoding.temperature + 1), own) == expected
+        assert found(replace(claimed, top_k=decoding.top_k + 1), own) == expected
+        assert found(replace(claimed, top_p=decoding.top_p / 2), own) == expected
+
+
+@pytest.mark.parametrize("what", ["kind", "config", "missing", "extra", "shape", "dtype", "tied"])
 def test_not_the_model_described(manifest, what):
     given = synthetic.identity()
     first, *rest = given.tensors
     changed = {
+        "kind": {"kind": "gguf"},
         "config": {"config_digest": "00" * 32},
         "missing": {"tensors": tuple(rest)},
         "extra": {"tensors": (*given.tensors, replace(first, name="stray"))},

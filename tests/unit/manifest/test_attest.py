@@ -43,6 +43,16 @@ def test_what_is_stated(verdict: str, result: str) -> None:
     assert [key.name for key in opened.signers] == ["verifier.pub"]
 
 
+def test_the_model_root_is_the_verifier_s_or_none() -> None:
+    def configuration(*root: str) -> list[Any]:
+        payload = build_attestation(MANIFEST, "REPRODUCED", GRADE, *root)
+        parse_attestation(payload)
+        return json.loads(payload)["predicate"]["configuration"]
+
+    assert MANIFEST.model.root not in json.dumps(configuration())
+    assert configuration("ab" * 32)[0]["digest"]["sha256"] == "ab" * 32
+
+
 @pytest.mark.parametrize("verdict", ["VALID", "IDENTICAL", "RECORDED", "UNTRUSTED", "CRASH"])
 def test_only_a_rerun_can_be_attested(verdict: str) -> None:
     with pytest.raises(UntrustedError, match="cannot be attested"):
