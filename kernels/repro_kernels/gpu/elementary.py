@@ -124,7 +124,7 @@ def _composite(x, p0, p1, p2, NAME: tl.constexpr):
 
 
 @triton.jit
-def _unary(x, y, n, p0, p1, p2, NAME: tl.constexpr, BLOCK: tl.constexpr):  # noqa: PLR0917
+def _unary(x, y, n, p0, p1, p2, NAME: tl.constexpr, BLOCK: tl.constexpr):
     """y[i] = NAME(x[i]) for n contiguous elements; y may be x."""
     i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     inside = i < n
@@ -259,12 +259,19 @@ def _run(
     return result if plain else out.copy_(result)
 
 
+_PLAIN: Final = frozenset({
+    "sqrt", "reciprocal", "hardsigmoid", "hardswish", "hardtanh", "relu", "leaky_relu", "div_scalar", "square",
+    "power_half", "identity",
+})  # fmt: skip
+"""What is made of binary32 operations alone, none of them a fused one."""
+
+
 def _build(function: str, source: torch.dtype, target: torch.dtype) -> Build:
     signature = {"x": POINTERS[source], "y": POINTERS[target], "n": "i32"}
     signature.update({"p0": "fp32", "p1": "fp32", "p2": "fp32"})
     return Build(
         _unary, signature, {"NAME": function, "BLOCK": _BLOCK}, divisible=("x", "y", "n"),
-        fma=function in ELEMENTARY or function in ("sigmoid", "silu", "gelu", "gelu_tanh", "elu"),
+        fma=function not in _PLAIN,
     )  # fmt: skip
 
 
