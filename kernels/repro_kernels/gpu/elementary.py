@@ -260,8 +260,8 @@ def _run(
 
 
 _PLAIN: Final = frozenset({
-    "sqrt", "reciprocal", "hardsigmoid", "hardswish", "hardtanh", "relu", "leaky_relu", "div_scalar", "square",
-    "power_half", "identity",
+    "sqrt", "reciprocal", "hardsigmoid", "hardswish", "hardtanh", "relu", "leaky_relu", "div_scalar",
+    "square", "power_half", "identity",
 })  # fmt: skip
 """What is made of binary32 operations alone, none of them a fused one."""
 
