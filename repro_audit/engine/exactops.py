@@ -1,8 +1,9 @@
-"""Operators whose PyTorch CPU kernel gives the specified bits, and what keeps it so.
+"""Operators whose PyTorch kernel gives the specified bits, and what keeps it so.
 
 Evidence for each is ``tests/unit/engine/test_exact.py``, which compares them with the spec on inputs that
-hurt. A 16-bit tensor with a scalar is computed in float32 and rounded once (numerics.md: a 16-bit operator is
-RN16 of the fp32 operator); PyTorch may round the scalar to 16 bits first.
+hurt. A 16-bit tensor with a number, in Python or in a 0-dimensional tensor, is computed in float32 and
+rounded once (numerics.md: a 16-bit operator is RN16 of the fp32 operator); PyTorch rounds the number to 16
+bits first or does not, by where it lies.
 """
 
 from __future__ import annotations
@@ -44,14 +45,28 @@ def plain(mode: Any, func: Any, args: Any, kwargs: Any) -> Any:
     return checked(mode, func, func(*args, **kwargs))
 
 
+def _half_with_number(first: Any, second: Any) -> torch.dtype | None:
+    """The 16-bit type of one operand, if the other is a number of another type."""
+    for tensor, number in ((first, second), (second, first)):
+        if not isinstance(tensor, _Tensor) or tensor.dtype not in _HALVES:
+            continue
+        if type(number) in (int, float):
+            return tensor.dtype
+        scalar = isinstance(number, _Tensor) and number.dim() == 0 < tensor.dim()
+        if scalar and number.dtype is not tensor.dtype and not number.is_complex():
+            return tensor.dtype
+    return None
+
+
+def _widened(value: Any) -> Any:
+    return value.float() if isinstance(value, _Tensor) else value
+
+
 def arithmetic(mode: Any, func: Any, args: Any, kwargs: Any) -> Any:
     """add, sub, mul and their kin of two operands: one rounding, in the promoted type."""
-    first, second = args[0], args[1]
-    if not isinstance(second, _Tensor) or not isinstance(first, _Tensor):
-        tensor, scalar = (first, second) if isinstance(first, _Tensor) else (second, first)
-        if tensor.dtype in _HALVES and type(scalar) is float:
-            wide = (tensor.float(), scalar) if tensor is first else (scalar, tensor.float())
-            return func(*wide, **kwargs).to(tensor.dtype)
+    half = _half_with_number(args[0], args[1])
+    if half is not None:
+        return func(_widened(args[0]), _widened(args[1]), **kwargs).to(half)
     return checked(mode, func, func(*args, **kwargs))
 
 
@@ -77,7 +92,7 @@ def divide(mode: Any, func: Any, args: Any, kwargs: Any) -> Any:
         if second.device != first.device and second.dim() == 0:
             # By a number that lies on the host, PyTorch's GPU kernel multiplies with its reciprocal.
             second = second.to(first.device)
-        return checked(mode, func, func(first, second))
+        return arithmetic(mode, func, (first, second), {})
     if first.dtype not in FLOATS:
         first = checked(mode, func, first.to(torch.get_default_dtype()) if not first.is_complex() else first)
     return elementary.div_scalar(first, second)
@@ -97,6 +112,6 @@ def integer_only(mode: Any, func: Any, args: Any, kwargs: Any) -> Any:
 def compare(mode: Any, func: Any, args: Any, kwargs: Any) -> Any:
     """Comparisons: exact, with a scalar used as its RN in float32."""
     first, second = args
-    if isinstance(first, _Tensor) and first.dtype in _HALVES and type(second) is float:
-        first = first.float()
+    if _half_with_number(first, second) is not None:
+        return func(_widened(first), _widened(second))
     return func(first, second)

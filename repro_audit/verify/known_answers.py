@@ -1,5 +1,7 @@
 """Known-answer test: every kernel, on the device that computes, on fixed inputs against committed digests.
 
+PyTorch's own kernels that the operator table calls exact are among them: a build or a device whose kernel
+is not exact says so here, and not in a record.
 A machine that fails cannot decide about a record (RA501). Inputs come from the Philox generator that numpy
 guarantees not to change; digests are BLAKE3 over the outputs' bits, NaN canonical. The committed digests are
 bound to the specification by the kernels' own tests, which compare every kernel with it bit for bit;
@@ -16,7 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 from blake3 import blake3
-from repro_kernels.cpu import digest
+from repro_kernels.cpu import digest, remainder
 from repro_kernels.errors import KernelError
 from repro_kernels.ops import (
     attention,
@@ -32,6 +34,7 @@ from repro_kernels.ops import (
     softmax,
 )
 
+from repro_audit.verify import exact_rows
 from repro_audit.verify.known_answer_digests import DIGESTS
 
 Outputs = torch.Tensor | tuple[torch.Tensor, ...]
@@ -102,6 +105,7 @@ def cases() -> Iterator[Case]:
     yield from _reductions()
     yield from _orders()
     yield from _rest()
+    yield from _exact_rows()
 
 
 def _linear(dtype: torch.dtype, i: Inputs) -> Any:
@@ -256,6 +260,27 @@ def _rest() -> Iterator[Case]:
             digest.row_digests(i.tame(5, 700, dtype=torch.bfloat16).cpu(), bytes(range(32)))
         ),
     )
+
+
+def _quotients(name: str, i: Inputs) -> torch.Tensor:
+    x, y = i.wild(400), i.wild(400).flip(0)
+    found: torch.Tensor = getattr(remainder, name)(x, y)
+    return found
+
+
+def _under_the_table(
+    function: exact_rows.Function, dtype: torch.dtype, i: Inputs
+) -> tuple[torch.Tensor, ...]:
+    return exact_rows.under_the_table(function, i.wild(400, dtype=dtype), i.wild(400, dtype=dtype).flip(0))
+
+
+def _exact_rows() -> Iterator[Case]:
+    for name in ("fmod", "remainder", "div_trunc", "div_floor"):
+        yield Case(f"remainder.{name}", partial(_quotients, name))
+    for name, row in exact_rows.ROWS.items():
+        for dtype in (torch.float32, torch.bfloat16):
+            kind = "" if dtype is torch.float32 else ", bfloat16"
+            yield Case(f"torch/{name}{kind}", partial(_under_the_table, row, dtype))
 
 
 def _tensors(found: Any) -> tuple[torch.Tensor, ...]:

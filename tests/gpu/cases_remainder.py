@@ -1,4 +1,4 @@
-"""Remainders and whole quotients: PyTorch's integers and single IEEE-754 operations, which a GPU has as well."""
+"""Remainders and whole quotients: integers and single IEEE-754 operations of PyTorch, on any device."""
 
 from __future__ import annotations
 

@@ -83,10 +83,6 @@ def test_binary_of_halves(name: str, kind: torch.dtype) -> None:
     assert found == expect([floats.rn(spec(x, y), fmt) for x, y in pairs], fmt)
 
 
-def _sign(x: float) -> float:
-    return x if math.isnan(x) or x == 0 else math.copysign(1.0, x)
-
-
 def _integral(function: Callable[[float], int]) -> Callable[[float], float]:
     def of(x: float) -> float:
         if not math.isfinite(x) or x == 0:
@@ -161,11 +157,57 @@ def test_leaky_relu_and_where() -> None:
     assert found == expect([x if x > 0 else floats.mul(x, slope) for x in VALUES.tolist()])
 
 
-def test_divisors_on_the_host() -> None:
-    """0-dimensional, as config values become: still a division, and not a product with a reciprocal."""
-    divisor = torch.tensor(0.3)
-    found = as_bits(run(lambda: VALUES / divisor))
-    assert found == expect([floats.div(x, floats.rn32(0.3)) for x in VALUES.tolist()])
+def _numbers(place: str, value: float) -> list[Any]:
+    """A number as model code holds it: in Python, and 0-dimensional on the host and on the device."""
+    return [value, torch.tensor(value), torch.tensor(value, device=place), torch.tensor(value).double()]
+
+
+SCALED: dict[str, tuple[Callable[[Any, Any], Any], Callable[[float, float], float]]] = {
+    **{name: BINARY[name] for name in ("add", "sub", "mul", "div")},
+    "rsub": (torch.rsub, lambda a, b: floats.sub(b, a)),
+    "from the right": (lambda a, b: b + a, floats.add),
+    "below": (lambda a, b: b - a, lambda a, b: floats.sub(b, a)),
+}
+
+
+@pytest.mark.parametrize("name", SCALED)
+@pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("value", [0.3, 1001.0])
+def test_numbers(name: str, kind: torch.dtype, value: float, place: str) -> None:
+    """In Python or 0-dimensional, wherever it lies: RN of the fp32 operation with RN32 of the number."""
+    formats = {
+        torch.float32: floats.BINARY32,
+        torch.bfloat16: floats.BFLOAT16,
+        torch.float16: floats.BINARY16,
+    }
+    ours, spec = SCALED[name]
+    x, c = VALUES[:150].to(kind), floats.rn32(value)
+    expected = expect([floats.rn(spec(v, c), formats[kind]) for v in x.double().tolist()], formats[kind])
+    numbers = _numbers(place, value) + ([1001, torch.tensor(1001)] if value == 1001 else [])
+    for number in numbers:
+        found = run(lambda: ours(x, number))  # noqa: B023  (run at once)
+        assert found.dtype is kind and as_bits(found) == expected, repr(number)
+
+
+@pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16])
+def test_comparisons_with_numbers(kind: torch.dtype, place: str) -> None:
+    x = torch.tensor([0.3, 1001.0, 1000.0, 1008.0, 0.1, float("nan")], device=place).to(kind)
+    for value in (0.3, 1001.0):
+        expected = [v < floats.rn32(value) for v in x.tolist()]
+        assert all(run(lambda: x < n).tolist() == expected for n in _numbers(place, value))  # noqa: B023
+
+
+def test_signs_and_fractions() -> None:
+    def sign(x: float) -> float:
+        return math.copysign(1.0, x) if x < 0 or x > 0 else 0.0
+
+    def fraction(x: float) -> float:
+        return floats.sub(x, _integral(math.trunc)(x))
+
+    whole = VALUES.tolist()
+    assert as_bits(run(lambda: torch.sign(VALUES))) == expect([sign(x) for x in whole])
+    assert as_bits(run(lambda: torch.sgn(VALUES))) == expect([sign(x) for x in whole])
+    assert as_bits(run(lambda: torch.frac(VALUES))) == expect([fraction(x) for x in whole])
 
 
 def test_of_duplicate_indices_the_last_wins(place: str) -> None:
