@@ -518,8 +518,8 @@ VERIFY_MUTANTS: Final = (
         (
             _engine(
                 "exactops.py",
-                "if tensor.dtype in _HALVES and type(scalar) is float:",
-                "if tensor.dtype in _HALVES and scalar is None:",
+                "        if type(number) in (int, float):\n",
+                "        if number is None:\n",
             ),
         ),
         ("tests/unit/engine/test_dispatch.py::test_alpha_is_two_roundings_and_scalars_on_halves_one",),
