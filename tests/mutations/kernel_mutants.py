@@ -329,10 +329,7 @@ KERNEL_MUTANTS: Final = (
                 "const int64_t end = n;\n            memset",
             ),
         ),
-        (
-            "tests/kernels/test_reduce.py::test_any_axes",
-            "tests/kernels/test_reduce.py::test_large_enough_for_threads",
-        ),
+        ("tests/kernels/test_reduce_columns.py::test_columns_longer_than_a_segment",),
         _ALL,
     ),
     Mutant(
