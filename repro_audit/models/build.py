@@ -31,6 +31,8 @@ def model_class(config: PreTrainedConfig) -> type[PreTrainedModel]:
     import transformers
 
     names = getattr(config, "architectures", None) or []
+    if not isinstance(names, list):
+        raise InconclusiveError("architectures is no list", hint="config.json is damaged: fetch it again")
     if not names:
         mapping: Any = transformers.MODEL_FOR_CAUSAL_LM_MAPPING
         found: Any = mapping.get(type(config), None)
@@ -84,6 +86,8 @@ def build(
     dtype: Any = floats.most_common(1)[0][0]
     if cast_weights and isinstance(config.dtype, torch.dtype):
         dtype = config.dtype
+    # Says how the forward pass wraps its results, not what they are.
+    config.return_dict = True
     try:
         with quiet_transformers():
             made: Any = cls.from_pretrained(

@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
+from math import isfinite
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from repro_audit.errors import InconclusiveError
 from repro_audit.manifest.omsroot import list_files
@@ -60,6 +61,17 @@ def digest_files(
     return tuple(done[name] for name, _ in files)
 
 
+def _no_number(token: str) -> NoReturn:
+    raise ValueError(f"it holds {token}")
+
+
+def _finite(digits: str) -> float:
+    number = float(digits)
+    if not isfinite(number):
+        raise ValueError(f"the number {digits[:24]} is too large")
+    return number
+
+
 def read_json(path: Path, name: str) -> dict[str, Any]:
     """A JSON object from a model's file.
 
@@ -72,7 +84,7 @@ def read_json(path: Path, name: str) -> dict[str, Any]:
     if path.stat().st_size > _MAX_JSON:
         raise InconclusiveError(f"{name} has more than {_MAX_JSON >> 20} MiB", hint=hint)
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
+        value = json.loads(path.read_text(encoding="utf-8"), parse_constant=_no_number, parse_float=_finite)
     except (ValueError, RecursionError) as error:
         raise InconclusiveError(f"{name} is not valid JSON ({error})", hint=hint) from error
     if not isinstance(value, dict):

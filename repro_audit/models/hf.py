@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
+from huggingface_hub.errors import StrictDataclassError
 
 from repro_audit.errors import InconclusiveError
 from repro_audit.manifest.omsroot import root_of_digests
-from repro_audit.models.build import build, context_length, digest_tensors
+from repro_audit.models.build import build, context_length, digest_tensors, first_line
 from repro_audit.models.digests import sha256_of
 from repro_audit.models.files import digest_files, read_json, scan
 from repro_audit.models.generation import resolve
@@ -23,6 +25,14 @@ from repro_audit.progress import Observer
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig
 
+#: What reading a config that is wrong raises: transformers checks some of it and computes with the rest.
+_CONFIG_ERRORS = (
+    ArithmeticError, AssertionError, AttributeError, ImportError, LookupError, OSError, RuntimeError,
+    StrictDataclassError, TypeError, ValueError,
+)  # fmt: skip
+_LAYERS = ("num_hidden_layers", "n_layer", "num_layers", "n_layers")
+#: Extents that some tensor of the checkpoint must have, and a count that transformers makes a list of.
+_EXTENTS = ("vocab_size", "hidden_size", "intermediate_size", "n_embd", "d_model", "num_labels")
 _SINGLE = "model.safetensors"
 _INDEX = "model.safetensors.index.json"
 _PICKLES = (".bin", ".pt", ".pth", ".pkl", ".ckpt")
@@ -77,8 +87,8 @@ def load_folder(
     values = read_json(folder / "config.json", "config.json")
     _refuse_config(values)
     shards = _weight_files(folder, files)
-    count = sum(len(read_header(files[shard], shard).entries) for shard in shards)
-    _refuse_layers(values, count)
+    entries = [entry for shard in shards for entry in read_header(files[shard], shard).entries]
+    _refuse_sizes(values, len(entries), max((prod(entry.shape) for entry in entries), default=0))
     config = _config(folder, values)
 
     observer.stage("Reading weights", sum(files[shard].stat().st_size for shard in shards))
@@ -173,9 +183,19 @@ def _refuse_config(values: Mapping[str, Any]) -> None:
         _refuse_config(values["text_config"])
 
 
-def _refuse_layers(values: Mapping[str, Any], count: int) -> None:
-    """More layers than tensors cannot be right, and making a billion of them would not end."""
-    for key in ("num_hidden_layers", "n_layer", "num_layers", "n_layers"):
+def _refuse_sizes(values: Mapping[str, Any], count: int, largest: int) -> None:
+    """More layers than tensors, or a wider one than any, cannot be right, and making them would not end."""
+    for inner in values.values():
+        if isinstance(inner, dict):
+            _refuse_sizes(inner, count, largest)
+    for key in _EXTENTS:
+        extent = values.get(key)
+        if isinstance(extent, int) and extent > max(largest, 1 << 16):
+            raise InconclusiveError(
+                f"config.json states {key} {extent} where the largest tensor has {largest} elements",
+                hint="config.json and the weights belong to different models: fetch both again",
+            )
+    for key in _LAYERS:
         layers = values.get(key)
         if isinstance(layers, int) and layers > count:
             raise InconclusiveError(
@@ -192,13 +212,14 @@ def _config(folder: Path, values: Mapping[str, Any]) -> PreTrainedConfig:
             config: PreTrainedConfig = AutoConfig.from_pretrained(
                 folder, local_files_only=True, trust_remote_code=False
             )
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except _CONFIG_ERRORS as error:
         import transformers
 
         model_type = values.get("model_type", "no model_type")
         own = " and asks for code of its own, which is never run" if "auto_map" in values else ""
         raise InconclusiveError(
-            f"transformers {transformers.__version__} cannot read config.json ({model_type}){own}",
+            f"transformers {transformers.__version__} cannot read config.json ({model_type}){own}: "
+            + first_line(error),
             hint="use a transformers version that knows this model type",
         ) from error
     return config

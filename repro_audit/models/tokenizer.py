@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from repro_audit.errors import InconclusiveError, UsageError
+from repro_audit.errors import InconclusiveError, ReproAuditError, UsageError
 from repro_audit.models.loaded import Prompt
 
 if TYPE_CHECKING:
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 #: What transformers raises for tokenizer files that it cannot use.
 _UNREADABLE = (OSError, ValueError, KeyError, IndexError, TypeError, AttributeError, ImportError)
+#: What a template may raise besides: it computes with whatever its author wrote.
+_TEMPLATE_ERRORS = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 _CLOCK = re.compile(r"""strftime_now\(\s*(["'])(.*?)\1""")
 
 
@@ -71,6 +73,7 @@ class Tokenizer:
         """
         if not prompt:
             raise UsageError("the prompt is empty", hint="give at least one character")
+        _require_unicode(prompt, UsageError("the prompt is not Unicode text", hint="give it as UTF-8"))
         text, date = self._render(prompt) if chat else (None, None)
         ids = self._backend(prompt if text is None else text, add_special_tokens=text is None)["input_ids"]
         if not ids:
@@ -97,10 +100,16 @@ class Tokenizer:
             text: Any = self._backend.apply_chat_template(
                 [{"role": "user", "content": prompt}], tokenize=False, add_generation_prompt=True
             )
-        except (jinja2.TemplateError, TypeError, ValueError) as error:
+        except (*_TEMPLATE_ERRORS, jinja2.TemplateError) as error:
             raise InconclusiveError(
                 f"the chat template of {self._name} failed ({error})", hint="leave out --chat"
             ) from error
+        _require_unicode(
+            str(text),
+            InconclusiveError(
+                f"the chat template of {self._name} writes text that is not Unicode", hint="leave out --chat"
+            ),
+        )
         return str(text), _date_in(str(text), template, (before, datetime.now()))
 
 
@@ -109,3 +118,9 @@ def _date_in(text: str, template: str, moments: tuple[datetime, datetime]) -> st
     patterns = [match[2] for match in _CLOCK.finditer(template)]
     written = dict.fromkeys(moment.strftime(pattern) for pattern in patterns for moment in moments)
     return " ".join(date for date in written if date and date in text) or None
+
+
+def _require_unicode(text: str, otherwise: ReproAuditError) -> None:
+    """A lone surrogate, as the bytes of a command line that are no UTF-8 become, has no tokens."""
+    if any("\ud800" <= character <= "\udfff" for character in text):
+        raise otherwise
