@@ -113,7 +113,7 @@ def _by_fill(func: Any, args: Sequence[Any], kwargs: dict[str, Any], result: tor
 
 
 def _by_cast(func: Any, args: Sequence[Any], kwargs: dict[str, Any], result: torch.Tensor) -> torch.Tensor:
-    return _tags(args)[0].clone()
+    return _tags(args)[0].to(result.device, copy=True)
 
 
 #: How a row of the operator table hands tags on, by the row's ``tags`` word.

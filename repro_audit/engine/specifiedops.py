@@ -344,5 +344,13 @@ def batch_norm(mode: Any, func: Any, args: Any, kwargs: Any) -> Any:
 def embedding(mode: Any, func: Any, args: Any, kwargs: Any) -> Any:
     """Rows of the table, cast to the activation type."""
     table, index = args[0], args[1]
-    rows = stored_of(table)[index]
-    return rows.to(table.dtype)
+    stored = stored_of(table)
+    if index.numel():
+        # Before a GPU would stop the whole process over it; and -1 is no row from the end.
+        low, high = torch.aminmax(index)
+        if bool((low < 0) | (high >= stored.shape[0])):
+            raise mode.refuse(
+                f"an index outside the {stored.shape[0]} rows of an embedding",
+                "give tokens that the model has",
+            )
+    return stored[index].to(table.dtype)

@@ -214,3 +214,9 @@ def test_floats_do_not_leave_by_a_back_door(way: str) -> None:
     engine.score_module(loaded(Counting().eval()), {"x": X}, settings())
     assert getattr(X, way)() is not None
     assert "escape" not in getattr(torch.Tensor, way).__name__
+
+
+@pytest.mark.parametrize("index", [-1, 3])
+def test_an_index_outside_an_embedding_is_named(index: int) -> None:
+    with pytest.raises(InconclusiveError, match="outside the 3 rows of an embedding"):
+        run(lambda: F.embedding(torch.tensor([0, index]), X))

@@ -9,6 +9,7 @@ import pytest
 import torch
 from repro_kernels.cpu import softmax as kernel
 
+from repro_audit.engine import masks
 from repro_audit.engine.context import audited
 from repro_audit.engine.dispatch import ProfileMode
 from repro_audit.engine.optable import table
@@ -115,3 +116,9 @@ def test_sdpa_masks_alike() -> None:
     steps = run(lambda: torch.softmax(additive(q @ k.transpose(-1, -2) * (1 / 8**0.5)), dim=-1) @ v)
     for other in (by_float, causal, steps):
         assert (by_bool.view(torch.int32) == other.contiguous().view(torch.int32)).all()
+
+
+def test_what_is_masked_moves_to_another_device() -> None:
+    mask = run(lambda: torch.tensor([0.0, -torch.inf, 0.0]).to("meta"))
+    tag = masks.tag_of(mask)
+    assert tag is not None and tag.device.type == "meta" and tag.shape == mask.shape
