@@ -148,7 +148,7 @@ def group_norm(
     return _contiguous(x, x.shape[1] // groups * run, w, b, eps=eps, centre=True, slices=groups, run=run)
 
 
-def batch_norm(  # noqa: PLR0917 - torch's order
+def batch_norm(
     x: torch.Tensor,
     mean: torch.Tensor,
     variance: torch.Tensor,

@@ -259,7 +259,7 @@ def _chosen(x: torch.Tensor, y: torch.Tensor, least: bool) -> torch.Tensor:
     if not dtype.is_floating_point:
         return torch.minimum(x, y) if least else torch.maximum(x, y)
     number(dtype, "a maximum")
-    x, y = torch.broadcast_tensors(x.to(dtype), y.to(dtype))  # type: ignore[no-untyped-call]
+    x, y = torch.broadcast_tensors(x.to(dtype), y.to(dtype))
     one = y.numel() > 0 and not any(y.stride())
     x, y = x.contiguous(), y if one else y.contiguous()
     out = torch.empty(x.shape, dtype=dtype, device=x.device)
