@@ -10,6 +10,8 @@ Tests: ``tests/gpu/cases_attention.py``.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import torch
 import triton
 import triton.language as tl
@@ -383,4 +385,41 @@ def _integers(t: torch.Tensor | None, shape: tuple[int, ...], name: str) -> torc
     return t.expand(shape).contiguous()
 
 
-BUILDS: tuple[Build, ...] = ()
+def _builds() -> Iterator[Build]:
+    for kind, windowed in (("*fp32", False), ("*bf16", True), ("*fp16", False)):
+        spans = {"positions": "*i64", **({"lengths": "*i64", "window": "i32"} if windowed else {})}
+        absent = {} if windowed else {"lengths": None, "window": None}
+        masked = {"mask": "*i1", "softcap": "fp32"} if windowed else {}
+        row = {"BLOCK": _BLOCK, "LANES": _LANES, "FILL": windowed}
+        tile = {"BM": 16, "BN": 64, "UNROLL": 8}
+        for kernel, known, how in (
+            (_scores, {"q": kind, "k": kind, "scores": "*fp32", **spans}, tile),
+            (
+                _weights,
+                {
+                    "scores": "*fp32",
+                    "parts": "*fp32",
+                    "flag": "*i32",
+                    "like": kind,
+                    "scale": "fp32",
+                    **spans,
+                    **masked,
+                },
+                {**row, **({} if masked else {"mask": None, "softcap": None})},
+            ),
+            (
+                _values,
+                {"y": "*fp32", "v": kind, "out": kind, "flag": "*i32", **spans},
+                {**tile, "SPLIT": False},
+            ),
+        ):
+            given = {**absent, **how}
+            integers = [name for name in kernel.arg_names if name not in known and name not in given]
+            yield Build(kernel, {**known, **dict.fromkeys(integers, "i32")}, given)
+        known = {"parts": "*fp32", "out": kind, "flag": "*i32"}
+        integers = [name for name in _combine.arg_names if name not in known and name != "BLOCK"]
+        yield Build(_combine, {**known, **dict.fromkeys(integers, "i32")}, {"BLOCK": 256})
+
+
+BUILDS = tuple(_builds())
+"""Every kernel for the three types; bfloat16 with a window, a mask, lengths and a soft cap."""

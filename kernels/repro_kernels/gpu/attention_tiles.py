@@ -7,6 +7,7 @@ skipped; weights outside a query's span are +0 in memory, and values behind the 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from triton.experimental import gluon
@@ -152,9 +153,28 @@ def value_form(width: int) -> tuple[Form, dict[str, Any]]:
     return form, layouts(form, False, True)
 
 
-def _builds() -> tuple[Build, ...]:
-    return ()
+def _builds() -> Iterator[Build]:
+    for kind, windowed in (("*fp32", False), ("*bf16", True), ("*fp16", False)):
+        spans = {"positions": "*i64", **({"lengths": "*i64", "window": "i32"} if windowed else {})}
+        absent = {} if windowed else {"lengths": None, "window": None}
+        depth = 72 if windowed else 128
+        for kernel, pointers, how in (
+            (score_tiles, {"q": kind, "k": kind, "scores": "*fp32"}, score_form(depth)),
+            (value_tiles, {"y": "*fp32", "v": kind, "out": kind, "flag": "*i32"}, value_form(depth - 64)[1]),
+        ):
+            constexprs = dict(how)
+            options = {"num_warps": constexprs.pop("num_warps")}
+            known = {*pointers, *spans, *absent, *constexprs}
+            integers = [name for name in kernel.arg_names if name not in known]
+            aligned = [name for name in integers if name[1] == "_" or name in ("depth", "width", "stride")]
+            yield Build(
+                kernel,
+                {**pointers, **spans, **dict.fromkeys(integers, "i32")},
+                {**absent, **constexprs},
+                options,
+                (*pointers, *aligned),
+            )
 
 
-BUILDS = _builds()
-"""Operands of every type, with and without a window."""
+BUILDS = tuple(_builds())
+"""Operands of every type, with and without a window, whole and masked."""

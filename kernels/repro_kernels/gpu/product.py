@@ -17,6 +17,7 @@ partial sum as it is but for the sign of a zero, and that the addition to ``acc`
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import torch
@@ -26,7 +27,7 @@ import triton.language as tl
 from repro_kernels.errors import UnsupportedError
 from repro_kernels.gpu import tiles
 from repro_kernels.gpu.language import load, store
-from repro_kernels.gpu.runtime import INTERPRETED, device_of, launch
+from repro_kernels.gpu.runtime import INTERPRETED, Build, device_of, launch
 
 SEGMENT = 128
 """Length of a segment of the contracted axis."""
@@ -60,7 +61,7 @@ def batch_offset(batch, middle, inner, stride0, stride1, stride2):
     return (rest // middle) * stride0 + (rest % middle) * stride1 + (batch % inner) * stride2
 
 
-@triton.jit(do_not_specialize=["M", "start", "middle", "inner", "share", "segments", "batches"])
+@triton.jit(do_not_specialize=tiles.UNSPECIALISED)
 def _plain(
     a, b, bias, out, parts, M, N, K, start, middle, inner, share, segments, batches,
     a0, a1, a2, a_m, a_k, b0, b1, b2, b_n, b_k, c0, c1, c2, c_m, c_n, o0, o1, o2, o_m, alpha, beta,
@@ -133,7 +134,7 @@ def _combine(
 @triton.jit
 def _eight(tile):
     """The columns of [..., 8], ascending."""
-    even, odd = tl.split(tl.reshape(tile, [*tile.shape[:-1], 4, 2]))
+    even, odd = tl.split(tl.reshape(tile, tile.shape[:-1] + [4, 2]))  # noqa: RUF005 - Triton has no starred lists
     c04, c26 = _pairs(even)
     c15, c37 = _pairs(odd)
     c0, c4 = tl.split(c04)
@@ -146,7 +147,7 @@ def _eight(tile):
 @triton.jit
 def _pairs(tile):
     """[..., 4] -> its even and its odd columns, [..., 2] each."""
-    return tl.split(tl.reshape(tile, [*tile.shape[:-1], 2, 2]))
+    return tl.split(tl.reshape(tile, tile.shape[:-1] + [2, 2]))  # noqa: RUF005
 
 
 @triton.jit
@@ -352,3 +353,32 @@ def plain_tiles(m: int, n: int) -> tuple[int, int]:
     """Rows and columns of a ``_plain`` tile."""
     rows = 1 if m == 1 else 8 if m <= 8 else 32
     return rows, min(128 if rows == 1 else 64, max(16, triton.next_power_of_2(n)))
+
+
+def _builds() -> Iterator[Build]:
+    pointers = ("a", "b", "bias", "out", "parts")
+    for left, right, out in (
+        ("*fp32", "*bf16", "*fp32"),
+        ("*bf16", "*bf16", "*bf16"),
+        ("*fp16", "*fp32", "*fp16"),
+    ):
+        types = dict(zip(pointers, (left, right, right, out, "*fp32"), strict=True))
+        factors = {"alpha": "fp32", "beta": "fp32"}
+        named = {"a_k": 1, "b_k": 1, "c_n": 1}
+        integers = dict.fromkeys([a for a in _plain.arg_names[5:34] if a not in named], "i32")
+        for split in (False, True):
+            how = {"BIAS": not split, "SPLIT": split, "BM": 1 if split else 32, "BN": 128 if split else 64}
+            options = {"num_warps": 1 if split else 4}
+            yield Build(_plain, {**types, **integers, **factors}, {**named, **how}, options, pointers)
+        row = dict.fromkeys(("N", "K", "segments", "a_m", "b_n", "c_m", "c_n"), "i32")
+        for vectors in (True, False):
+            how = {"BIAS": vectors, "VECTORS": vectors, "BN": 8, "S": 32}
+            aligned = (*pointers, "K", "a_m", "b_n") if vectors else pointers
+            yield Build(_row, {**types, **row, **factors}, how, {}, aligned)
+        last = dict.fromkeys([a for a in _combine.arg_names[3:18]], "i32")
+        some = {name: types[name] for name in ("parts", "bias", "out")}
+        yield Build(_combine, {**some, **last, **factors}, {"BIAS": True, "LANES": 256}, {}, ("parts",))
+
+
+BUILDS = tuple(_builds())
+"""Every kernel for three mixes of types."""

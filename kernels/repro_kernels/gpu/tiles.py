@@ -8,13 +8,14 @@ are in flight meanwhile. The bits are those of ``repro_kernels.gpu.product``, wh
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import torch
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
-from repro_kernels.gpu.runtime import launch
+from repro_kernels.gpu.runtime import Build, launch
 
 DEPTH = 16
 """Contracted indices per step; divides a segment."""
@@ -75,7 +76,11 @@ def store(pointer, value, mask):
         gl.store(pointer, short.to(dtype, bitcast=True), mask=mask)
 
 
-@gluon.jit(do_not_specialize=["M", "start", "middle", "inner", "share", "segments", "batches"])
+UNSPECIALISED = ("M", "start", "middle", "inner", "share", "segments", "batches")
+"""Numbers that change from call to call: a kernel is not compiled anew for them."""
+
+
+@gluon.jit(do_not_specialize=UNSPECIALISED)
 def _tiles(
     a, b, bias, out, parts, M, N, K, start, middle, inner, share, segments, batches,
     a0, a1, a2, a_m, a_k, b0, b1, b2, b_n, b_k, c0, c1, c2, c_m, c_n, o0, o1, o2, o_m, alpha, beta,
@@ -234,3 +239,37 @@ def run(
         EVEN=start == 0 and k % DEPTH == 0, GROUP=8,
         **layouts(form, a_k != 1 and a_m == 1, b_k != 1 and b_n == 1),
     )  # fmt: skip
+
+
+def _builds() -> Iterator[Build]:
+    operands = (("*fp32", "*bf16"), ("*bf16", "*fp16"), ("*fp32", "*fp32"), ("*fp16", "*fp32"))
+    for form, (left, right) in zip(FORMS, operands, strict=True):
+        for along_rows in (False, True):
+            named = {"a_m": 1, "b_n": 1} if along_rows else {"a_k": 1, "b_k": 1}
+            how = dict(layouts(form, along_rows, along_rows))
+            warps = how.pop("num_warps")
+            constexprs = {**named, "c_n": 1, "BIAS": along_rows, "SPLIT": not along_rows, "GROUP": 8, **how}
+            integers = [a for a in _tiles.arg_names[5:34] if a not in named and a != "c_n"]
+            signature = {
+                **dict(
+                    zip(
+                        ("a", "b", "bias", "out", "parts"), (left, right, "*fp32", left, "*fp32"), strict=True
+                    )
+                ),
+                **dict.fromkeys(integers, "i32"),
+                "alpha": "fp32",
+                "beta": "fp32",
+            }
+            aligned = [a for a in integers if a not in UNSPECIALISED]
+            for even in (True, False):
+                yield Build(
+                    _tiles,
+                    signature,
+                    {**constexprs, "EVEN": even},
+                    {"num_warps": warps},
+                    ("a", "b", "bias", "out", "parts", *(aligned if even else ())),
+                )
+
+
+BUILDS = tuple(_builds())
+"""Every tile, along contracted indices and along rows, whole and masked."""
