@@ -160,7 +160,7 @@ def _builds() -> Iterator[Build]:
         yield Build(_swiglu, {**pointers, **sizes}, {"BLOCK": _BLOCK}, divisible=("gate", "up", "out", "n"))
         pointers = dict.fromkeys(("x", "out", "cosine", "sine"), kind)
         numbers = {name: "i32" for name in _rotate.arg_names if name not in pointers and name != "BLOCK"}
-        # On sm_80 LLVM multiplies two bfloat16 by an FMA with -0: an exact product, rounded once all the same.
+        # On sm_80 LLVM multiplies two bfloat16 by an FMA with -0: an exact product, rounded once too.
         yield Build(_rotate, {**pointers, **numbers}, {"BLOCK": _BLOCK}, divisible=("x", "out", "width"))
 
 
