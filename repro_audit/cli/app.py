@@ -22,7 +22,7 @@ from repro_kernels.errors import KernelError
 
 from repro_audit.cli.config import env_name, load_config, unknown_environment
 from repro_audit.cli.output import COLORS, FORMATS, TOGGLES, Outputs, choice, parse_reports
-from repro_audit.errors import ReproAuditError
+from repro_audit.errors import InconclusiveError, ReproAuditError
 from repro_audit.verdict import Finding, Result, Verdict
 
 if TYPE_CHECKING:
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 app = typer.Typer(
     name="repro-audit",
     help="Did this model, on this input, really compute this?  Record, sign and re-run a model bit for bit.",
-    no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
@@ -43,6 +42,7 @@ app = typer.Typer(
 #: command -> option name without dashes -> parameter name: what -c and REPRO_AUDIT_* may set.
 SETTINGS: dict[str, dict[str, str]] = {}
 
+_LESS_MEMORY = "use a smaller --batch-size, --prefill-chunk or a machine with more memory"
 _BISECT = {0: 0, Verdict.DIVERGED.exit_code: 1, Verdict.INTERRUPTED.exit_code: 130}
 
 
@@ -218,7 +218,7 @@ def _run(
             common.say(f"note: {variable} is not a setting and is ignored")
         common.outputs.check()
         try:
-            result = function(common, **values)
+            result = _called(function, common, values)
         except ReproAuditError as error:
             _emit_refusal(common, error)
             raise
@@ -235,28 +235,35 @@ def _run(
         complain("interrupted; nothing was left half-written")
         return Verdict.INTERRUPTED.exit_code
     except BrokenPipeError:
-        # Whoever read stdout has gone: not worth a sentence, and the flush at exit must not complain either.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        # Whoever read stdout has gone: not worth a sentence.
+        abandon_stdout()
         return Verdict.USAGE.exit_code
-    except KernelError as error:
+    except OSError as error:
         if common.verbose:
             _traceback(error)
-        complain(f"{error}; run repro-audit doctor for what this machine can do")
-        return common.exit_code(Verdict.INCONCLUSIVE)
-    except MemoryError:
-        complain("out of memory; use a smaller --batch-size, --prefill-chunk or a machine with more memory")
-        return common.exit_code(Verdict.INCONCLUSIVE)
+        complain(os_sentence(error))
+        return common.exit_code(Verdict.USAGE)
+
+
+def _called(function: Callable[..., Result | None], common: Common, values: dict[str, Any]) -> Result | None:
+    """What the command returns; what kernels and memory refuse is a refusal like any other."""
+    try:
+        return function(common, **values)
+    except KernelError as error:
+        hint = "run repro-audit doctor for what this machine can do"
+        raise InconclusiveError(str(error), hint=hint) from error
+    except MemoryError as error:
+        raise InconclusiveError("out of memory", hint=_LESS_MEMORY) from error
     except RuntimeError as error:
         # torch has no class of its own for this on the CPU.
         if "can't allocate memory" not in str(error):
             raise
-        complain("out of memory; use a smaller --batch-size, --prefill-chunk or a machine with more memory")
-        return common.exit_code(Verdict.INCONCLUSIVE)
-    except OSError as error:
-        if common.verbose:
-            _traceback(error)
-        complain(_os_sentence(error))
-        return common.exit_code(Verdict.USAGE)
+        raise InconclusiveError("out of memory", hint=_LESS_MEMORY) from error
+
+
+def abandon_stdout() -> None:
+    """Let what was not written go nowhere, so that the flush at exit does not complain once more."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _emit_refusal(common: Common, error: ReproAuditError) -> None:
@@ -292,7 +299,8 @@ def _resolve(name: str, given: dict[str, Any]) -> Common:
     )
 
 
-def _os_sentence(error: OSError) -> str:
+def os_sentence(error: OSError) -> str:
+    """What the operating system refused, as one sentence."""
     where = f" at {error.filename}" if error.filename else ""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return f"the disk is full{where}; free some space and run again (nothing was left half-written)"

@@ -65,8 +65,11 @@ def unknown_environment(known: Mapping[str, Mapping[str, str]]) -> list[str]:
 def _read(path: Path) -> dict[Any, Any]:
     import yaml
 
+    from repro_audit.manifest.files import open_regular
+
     try:
-        raw = path.read_bytes()
+        with open_regular(path, "configuration") as stream:
+            raw = stream.read(_MAX_BYTES + 1)
     except OSError as error:
         raise UsageError(
             f"cannot read {path}: {error.strerror}", hint="name a readable file after -c"
@@ -96,6 +99,8 @@ def _known_key(path: Path, key: str, names: set[str], where: str) -> str:
 
 
 def _plain(path: Path, name: str, value: Any) -> Any:
+    if "\0" in str(value):
+        raise UsageError(f"{path}: {name} holds a NUL character", hint="write option: value")
     if isinstance(value, list) and all(isinstance(item, str | int | float) for item in value):
         return [str(item) for item in value]
     if isinstance(value, str | int | float) and value is not None:

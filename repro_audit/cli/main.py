@@ -27,7 +27,7 @@ from repro_audit.cli import (  # noqa: F401  (importing a command registers it)
     sign,
     verify,
 )
-from repro_audit.cli.app import app, complain, flag_only
+from repro_audit.cli.app import abandon_stdout, app, complain, flag_only, os_sentence
 from repro_audit.errors import ReproAuditError
 
 __all__ = ["app", "main", "run_and_exit"]
@@ -93,11 +93,27 @@ def run_and_exit(arguments: Sequence[str] | None = None) -> int:
         return error.exit_code
     except typer.Abort:
         return 130
+    except BrokenPipeError:
+        # While help was printed, which is no command's.
+        abandon_stdout()
+        return 2
+    except OSError as error:
+        complain(os_sentence(error))
+        abandon_stdout()
+        return 2
     return int(code or 0)
+
+
+def _open_streams() -> None:
+    """Python has no stream where the caller closed the descriptor; what is written there goes nowhere."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115  (as long as we run)
 
 
 def main() -> None:
     """Console script: exit with the verdict's code; an unexpected exception is one sentence, exit 1."""
+    _open_streams()
     try:
         code = run_and_exit()
     finally:

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 #: Names that the design knows and this version does not have.
 _LATER_PROFILES = ("exact", "exact-hi", "stock")
 _MAX_PROMPT_BYTES = 64 << 20
+#: Largest number that a manifest holds for a count.
+LARGEST = 2**31 - 1
 
 Device = Annotated[
     str, option("--device", metavar="DEVICE", help="auto, cpu, cuda or cuda:N; never changes a bit.")
@@ -123,6 +125,8 @@ def _place(prompts: str | None) -> str:
 
 def _read_text(source: str) -> str:
     if source == "-":
+        if sys.stdin is None:
+            raise UsageError("standard input is closed", hint="pipe the prompts in, or name a file")
         raw = sys.stdin.buffer.read(_MAX_PROMPT_BYTES + 1)
     else:
         try:

@@ -48,7 +48,7 @@ class Outputs:
     def check(self) -> None:
         """Refuse, before any work is done, report paths that cannot be written or would replace something."""
         paths = [*([self.path] if self.path else []), *(path for _, path in self.reports)]
-        if len(set(paths)) < len(paths):
+        if len({path.absolute() for path in paths}) < len(paths):
             raise UsageError("two reports have the same path", hint="give each its own")
         for path in paths:
             require_writable(path, overwrite=self.force)

@@ -149,6 +149,7 @@ def record_loaded(plan: Plan, model: LoadedModel, observer: Observer) -> Recorde
     from repro_audit import engine
     from repro_audit.manifest.build import new_run_id, utc_now
     from repro_audit.manifest.private import new_salt
+    from repro_audit.models.python_factory import forward_of
 
     started, salt = utc_now(), new_salt() if plan.private else None
     settings = replace(plan.settings, decoding=plan.sampling.resolve(model))
@@ -158,7 +159,8 @@ def record_loaded(plan: Plan, model: LoadedModel, observer: Observer) -> Recorde
     runs, roots = [], []
     for _ in range(plan.repeat):
         requests = [engine.Request(index, prompt.token_ids) for index, prompt in enumerate(prompts)]
-        done = engine.record(model, requests, settings, observer=observer, row_salt=salt)
+        with forward_of(model):
+            done = engine.record(model, requests, settings, observer=observer, row_salt=salt)
         for sequence in done.sequences:
             if model.tokenizer is not None and sequence.generated:
                 sequence.text = model.decode(sequence.generated)

@@ -8,6 +8,7 @@ from typing import Annotated
 
 from repro_audit.cli.app import Common, command, flag_only, option
 from repro_audit.cli.options import (
+    LARGEST,
     Challenge,
     Device,
     Key,
@@ -15,8 +16,8 @@ from repro_audit.cli.options import (
     Online,
     Passphrase,
     Threads,
-    read_prompts,
     known_device,
+    read_prompts,
     resolve_profile,
     set_threads,
     signing_key,
@@ -36,14 +37,21 @@ def run(  # noqa: PLR0917  (the command line's own flags)
     prompts: Annotated[str | None, option("--prompts", metavar="FILE|-", help="One prompt a line.")] = None,
     chat: Annotated[bool, option("--chat", help="Put prompts through the model's chat template.")] = False,
     max_new_tokens: Annotated[
-        int, option("--max-new-tokens", metavar="N", help="Most tokens drawn; 0 scores the prompt.", min=0)
+        int,
+        option(
+            "--max-new-tokens",
+            metavar="N",
+            help="Most tokens drawn; 0 scores the prompt.",
+            min=0,
+            max=LARGEST,
+        ),
     ] = DEFAULT_NEW_TOKENS,
     temperature: Annotated[
         float | None,
         option("--temperature", metavar="T", help="0 is greedy; default: the generation_config's."),
     ] = None,
     top_k: Annotated[
-        int | None, option("--top-k", metavar="K", help="Keep K logits; 0 keeps all.", min=0)
+        int | None, option("--top-k", metavar="K", help="Keep K logits; 0 keeps all.", min=0, max=LARGEST)
     ] = None,
     top_p: Annotated[
         float | None, option("--top-p", metavar="P", help="Nucleus mass, above 0 up to 1.")
@@ -73,10 +81,10 @@ def run(  # noqa: PLR0917  (the command line's own flags)
         option("--output", "-o", metavar="NAME", help="Writes NAME.manifest.json and the trace beside it."),
     ] = None,
     batch_size: Annotated[
-        int, option("--batch-size", help="Sequences at once; never changes a bit.", min=1)
+        int, option("--batch-size", help="Sequences at once; never changes a bit.", min=1, max=LARGEST)
     ] = 8,
     prefill_chunk: Annotated[
-        int, option("--prefill-chunk", help="Tokens at once; never changes a bit.", min=0)
+        int, option("--prefill-chunk", help="Tokens at once; never changes a bit.", min=0, max=LARGEST)
     ] = 0,
     cast_weights: Annotated[
         bool, option("--cast-weights", help="Allow transformers' lossy weight casts.")

@@ -9,6 +9,7 @@ import typer
 
 from repro_audit.cli.app import Common, command, option
 from repro_audit.cli.options import (
+    LARGEST,
     Challenge,
     Device,
     Inputs,
@@ -45,10 +46,10 @@ def verify(  # noqa: PLR0917  (the command line's own flags)
     challenge: Challenge = None,
     device: Device = "auto",
     batch_size: Annotated[
-        int, option("--batch-size", help="Sequences at once; never changes a bit.", min=0)
+        int, option("--batch-size", help="Sequences at once; never changes a bit.", min=0, max=LARGEST)
     ] = 0,
     prefill_chunk: Annotated[
-        int, option("--prefill-chunk", help="Tokens at once; never changes a bit.", min=0)
+        int, option("--prefill-chunk", help="Tokens at once; never changes a bit.", min=0, max=LARGEST)
     ] = 0,
     online: Online = False,
     key: Key = None,

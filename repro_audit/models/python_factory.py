@@ -9,14 +9,15 @@ import importlib
 import os
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import torch
+from repro_kernels.errors import KernelError
 
-from repro_audit.errors import InconclusiveError, UsageError
+from repro_audit.errors import InconclusiveError, ReproAuditError, UsageError
 from repro_audit.manifest.omsroot import tensor_list_root
 from repro_audit.models.account import named_tensors
-from repro_audit.models.build import digest_tensors
+from repro_audit.models.build import digest_tensors, first_line
 from repro_audit.models.digests import sha256_of
 from repro_audit.models.loaded import LoadedModel
 from repro_audit.models.spec import ModelSpec
@@ -61,7 +62,7 @@ def load_python(spec: ModelSpec, *, observer: Observer) -> LoadedModel:
 
 
 def _call(spec: ModelSpec) -> object:
-    with _working_directory_importable():
+    with _working_directory_importable(), UserCode(f"making {spec.name}"):
         try:
             namespace = importlib.import_module(spec.module)
         except ImportError as error:
@@ -75,6 +76,38 @@ def _call(spec: ModelSpec) -> object:
             )
         made: object = factory()
     return made
+
+
+class UserCode:
+    """Context manager around code that is neither ours nor a library's: what it raises is its author's news.
+
+    Args:
+        what: what was going on, as ``making python:module:factory``.
+
+    Raises:
+        UsageError: on leaving the block by an exception or ``SystemExit`` that is not ours.
+    """
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+
+    def __enter__(self) -> None:
+        """Nothing to prepare."""
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
+        """Replace the error, unless it is one of ours, of the kernels', or an interruption."""
+        if isinstance(error, ReproAuditError | KernelError | MemoryError) or "allocate memory" in str(error):
+            return
+        if isinstance(error, Exception | SystemExit):
+            raise UsageError(
+                f"{self._what} failed: {type(error).__name__}: {first_line(error)}",
+                hint="pass -v for its traceback",
+            ) from error
+
+
+def forward_of(model: LoadedModel) -> AbstractContextManager[None]:
+    """Around a forward pass: :class:`UserCode` of a ``python:`` model, nothing of others."""
+    return UserCode(f"the forward pass of {model.name}") if model.kind == "python" else nullcontext()
 
 
 @contextmanager

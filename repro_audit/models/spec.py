@@ -57,6 +57,8 @@ def parse_spec(text: str, revision: str | None = None) -> ModelSpec:
     Raises:
         UsageError: the text names none of the known kinds, or a path that does not exist.
     """
+    if not text:
+        raise UsageError("no model is named", hint=_HINT)
     if text.startswith("python:"):
         spec = _parse_python(text)
     elif text.startswith("demo:"):

@@ -124,6 +124,7 @@ def _rerun(
 ) -> tuple[tuple[Point, ...], RunRecord]:
     """The verifier's own point table and one teacher-forced prefill per batch."""
     from repro_audit import engine
+    from repro_audit.models.python_factory import forward_of
 
     manifest = claim.manifest
     settings = replace(
@@ -142,7 +143,8 @@ def _rerun(
     ]
     _require_tokens(model, claim)
     try:
-        rerun = engine.replay(model, sequences, settings, observer=observer, row_salt=claim.salt)
+        with forward_of(model):
+            rerun = engine.replay(model, sequences, settings, observer=observer, row_salt=claim.salt)
     except UsageError as error:
         # What a user may not ask for, a manifest may not claim.
         raise InconclusiveError(f"the record cannot be rerun: {error.message}", hint=error.hint) from error

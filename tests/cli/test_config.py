@@ -103,6 +103,39 @@ def test_closed_pipe_is_quiet():
     assert done.stderr == ""
 
 
+@pytest.mark.parametrize(
+    ("command", "code"),
+    [
+        ("--help > /dev/full", 2),
+        ("-V > /dev/full", 2),
+        ("check --help > /dev/full", 2),
+        ("check /nowhere 2>&-", 2),
+        ("explain 3 >&- 2>&-", 0),
+        ("run M --prompts - --unsigned <&-", 2),
+        ("check a -c /dev/zero", 2),
+        ("", 2),
+    ],
+)
+def test_streams_that_take_or_give_nothing(tmp_path, command, code):
+    done = subprocess.run(
+        f"ulimit -v 4000000; {sys.executable} -m repro_audit.cli.main {command}",
+        shell=True,
+        executable="/bin/bash",
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=Path(__file__).resolve().parents[2],
+    )
+    assert done.returncode == code, done.stderr
+    assert "rash" not in done.stderr and "Traceback" not in done.stderr
+    assert len(done.stderr.splitlines()) == (0 if "2>&-" in command else 1), done.stderr
+
+
+def test_a_nul_character_in_the_configuration(cli, tmp_path):
+    (tmp_path / "c.yaml").write_text('output: "a\\0b"\n')
+    cli("check", "m", "-c", tmp_path / "c.yaml").refused(2, "NUL")
+
+
 def test_no_color_and_always(cli, model, monkeypatch):
     assert "\x1b" not in cli("run", model, *RUN[:-2]).out
     monkeypatch.delenv("NO_COLOR")

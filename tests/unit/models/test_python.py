@@ -9,6 +9,7 @@ import pytest
 
 from repro_audit import models
 from repro_audit.errors import InconclusiveError, UsageError
+from repro_audit.models.python_factory import forward_of
 
 HELPERS = "python:tests.helpers.tiny_models"
 
@@ -42,6 +43,27 @@ def test_module_and_inputs():
 def test_refused(factory, error, message):
     with pytest.raises(error, match=message):
         models.load(f"{HELPERS}:{factory}")
+
+
+@pytest.mark.parametrize(
+    "body", ["raise RuntimeError('boom')", "return 1 / 0", "import sys; sys.exit(0)", "assert False"]
+)
+def test_a_factory_that_fails(tmp_path, monkeypatch, body):
+    """Not even with SystemExit(0), which would pass for a verdict."""
+    monkeypatch.chdir(tmp_path)
+    name = f"failing_{abs(hash(body))}"
+    with pytest.raises(UsageError, match=f"making python:{name}:make failed: "):
+        models.load(write(tmp_path, name, body))
+
+
+def test_a_forward_pass_that_fails():
+    model = models.load(f"{HELPERS}:make_mlp")
+    for error in (ZeroDivisionError("x"), TypeError("x"), SystemExit(0)):
+        with pytest.raises(UsageError, match=r"the forward pass of .* failed"), forward_of(model):
+            raise error
+    for error in (InconclusiveError("x"), KeyboardInterrupt(), MemoryError()):
+        with pytest.raises(type(error)), forward_of(model):
+            raise error
 
 
 def test_a_submodule_in_training_mode_is_named(tmp_path, monkeypatch):
