@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -39,7 +41,7 @@ def resolve(name: str) -> str:
 def unusable(index: int) -> str | None:
     """Why CUDA device ``index`` cannot run the profile, or None."""
     if not torch.cuda.is_available():
-        return "no CUDA GPU is present, or PyTorch has no CUDA"
+        return f"no CUDA GPU is present{_absence()}"
     if torch.version.hip is not None:
         return "an AMD GPU, for which the kernels are not made yet"
     if index >= torch.cuda.device_count():
@@ -53,6 +55,15 @@ def unusable(index: int) -> str | None:
     except ImportError:
         return "Triton is not installed (pip install 'triton>=3.6')"
     return None
+
+
+def _absence() -> str:
+    """PyTorch's reason, such as a driver that is too old, in parentheses; empty if it gives none."""
+    try:
+        torch.cuda.init()  # type: ignore[no-untyped-call]
+    except (RuntimeError, AssertionError) as error:
+        return f" ({_first_line(error)})"
+    return ""
 
 
 def weights_bytes(module: nn.Module) -> int:
@@ -122,8 +133,8 @@ def failures_named(device: str) -> Iterator[None]:
     """Turn what a GPU or its compiler raises into one sentence.
 
     Raises:
-        InconclusiveError: memory ran out, the GPU failed, a kernel could not be compiled, or the model mixes
-            devices.
+        InconclusiveError: memory ran out, the GPU failed, a kernel could not be compiled, PyTorch has no
+            deterministic kernel for an operator, or the model mixes devices.
     """
     if device == "cpu":
         yield
@@ -132,23 +143,33 @@ def failures_named(device: str) -> Iterator[None]:
 
     try:
         yield
-    except TritonError as error:
-        first = str(error).strip().splitlines()[0][:300]
-        raise InconclusiveError(
-            f"a kernel could not be compiled for {device}: {type(error).__name__}: {first}", hint=_CPU_INSTEAD
-        ) from error
     except torch.OutOfMemoryError as error:
         raise InconclusiveError(
             f"the memory of {device} ran out",
             hint=f"lower --batch-size or --prefill-chunk, or {_CPU_INSTEAD}",
         ) from error
     except torch.AcceleratorError as error:
-        first = str(error).splitlines()[0]
         raise InconclusiveError(
-            f"{device} failed: {first}", hint=f"check the GPU, or {_CPU_INSTEAD}"
+            f"{device} failed: {_first_line(error)}", hint=f"check the GPU, or {_CPU_INSTEAD}"
         ) from error
-    except RuntimeError as error:
-        if type(error) is RuntimeError and not any(words in str(error) for words in _DEVICE_FAULTS):
+    except (TritonError, RuntimeError, AssertionError, OSError, subprocess.SubprocessError) as error:
+        # Triton needs a C compiler, Python's headers, ptxas and the driver's library; what it raises where
+        # one of them is missing is no TritonError.
+        if isinstance(error, TritonError) or _in_triton(error):
+            said = (
+                f"a kernel could not be compiled for {device}: {type(error).__name__}: {_first_line(error)}"
+            )
+        elif type(error) is RuntimeError and any(words in str(error) for words in _DEVICE_FAULTS):
+            said = f"on {device}: {_first_line(error)}"
+        else:
             raise
-        first = str(error).splitlines()[0][:300]
-        raise InconclusiveError(f"on {device}: {first}", hint=_CPU_INSTEAD) from error
+        raise InconclusiveError(said, hint=_CPU_INSTEAD) from error
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:300]
+
+
+def _in_triton(error: Exception) -> bool:
+    frames = traceback.walk_tb(error.__traceback__)
+    return any(str(frame.f_globals.get("__name__")).startswith("triton.") for frame, _ in frames)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+
 import pytest
 import torch
 from repro_kernels import ops
@@ -104,6 +106,36 @@ def test_a_kernel_that_does_not_compile_is_one_sentence():
     errors = pytest.importorskip("triton.runtime.errors")
     with pytest.raises(InconclusiveError, match="could not be compiled"), devices.failures_named("cuda:0"):
         raise errors.PTXASError("ptxas fatal")
+
+
+def test_a_missing_c_compiler_is_one_sentence(tmp_path, monkeypatch):
+    build = pytest.importorskip("triton.runtime.build")
+    monkeypatch.setenv("CC", str(tmp_path / "no-compiler"))
+    lists = [[]] * (len(inspect.signature(build._build).parameters) - 3)
+    with pytest.raises(InconclusiveError) as refusal, devices.failures_named("cuda:0"):
+        build._build("x", str(tmp_path / "x.c"), str(tmp_path), *lists)
+    said = "a kernel could not be compiled for cuda:0: FileNotFoundError"
+    assert refusal.value.message.startswith(said) and "--device cpu" in refusal.value.hint
+
+
+def test_a_missing_library_of_the_driver_is_one_sentence(monkeypatch):
+    driver = pytest.importorskip("triton.backends.nvidia.driver")
+    monkeypatch.setattr(driver.subprocess, "check_output", lambda command: b"")
+    for name in ("LD_LIBRARY_PATH", "TRITON_LIBCUDA_PATH"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(InconclusiveError, match="libcuda") as refusal, devices.failures_named("cuda:0"):
+        driver.libcuda_dirs.__wrapped__()
+    assert "\n" not in refusal.value.message
+
+
+def test_the_reason_why_there_is_no_gpu(monkeypatch):
+    def init():
+        raise RuntimeError("The NVIDIA driver on your system is too old (found version 11040).\nUpdate it")
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.cuda, "init", init)
+    with pytest.raises(InconclusiveError, match=r"driver on your system is too old \(found version 11040\)"):
+        devices.resolve("cuda:0")
 
 
 def test_other_faults_stay_what_they_are():
