@@ -34,6 +34,7 @@ from repro_kernels.ops import (
     softmax,
 )
 
+from repro_audit.devices import failures_named
 from repro_audit.verify import exact_rows
 from repro_audit.verify.known_answer_digests import DIGESTS
 
@@ -288,15 +289,19 @@ def _tensors(found: Any) -> tuple[torch.Tensor, ...]:
 
 
 def answer(case: Case, device: str = "cpu") -> str:
-    """Digest (hex, 16 bytes) of a case's outputs on a device; the reason, where the kernel refuses."""
+    """Digest (hex, 16 bytes) of a case's outputs on a device; the reason, where the kernel refuses.
+
+    Raises:
+        InconclusiveError: the device fails, or a kernel cannot be compiled for it.
+    """
     hasher = blake3()
-    with torch.inference_mode():
+    with torch.inference_mode(), failures_named(device):
         try:
-            outputs = _tensors(case.call(Inputs(case.name, device)))
+            outputs = [output.cpu() for output in _tensors(case.call(Inputs(case.name, device)))]
         except KernelError as error:
             return f"refused: {error}"
     for output in outputs:
-        flat = output.cpu().contiguous().reshape(-1)
+        flat = output.contiguous().reshape(-1)
         if flat.is_floating_point():
             flat = torch.where(torch.isnan(flat), torch.full((), float("nan"), dtype=flat.dtype), flat)
         hasher.update(f"{output.dtype} {tuple(output.shape)} ".encode())
