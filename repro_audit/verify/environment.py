@@ -6,11 +6,14 @@ No host name, user name, path or environment variable is collected.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import platform
 import re
 from importlib import metadata
 from pathlib import Path
+
+import repro_kernels
 
 from repro_audit import __version__
 
@@ -18,6 +21,7 @@ _PACKAGES = ("torch", "triton", "transformers", "numpy", "safetensors", "tokeniz
 _CPUINFO = Path("/proc/cpuinfo")
 _MEMINFO = Path("/proc/meminfo")
 _DRIVER = Path("/proc/driver/nvidia/version")
+_GPU_SOURCES = Path(str(repro_kernels.__file__)).with_name("gpu")
 
 
 def collect(device: str = "cpu") -> dict[str, str]:
@@ -63,7 +67,8 @@ def cpu() -> tuple[str, str]:
 
 
 def gpu(device: str) -> dict[str, str]:
-    """Vendor, name, numerics class, memory, driver and CUDA version of a GPU, as the driver tells them.
+    """Vendor, name, numerics class, memory, driver and CUDA version of a GPU, as the driver tells them, and
+    the digest of its kernels' sources.
 
     The numerics class is the compute capability (``sm_90``): stock kernels are compiled and chosen by it.
     """
@@ -77,6 +82,7 @@ def gpu(device: str) -> dict[str, str]:
         "gpu.memory": f"{properties.total_memory / 2**30:.0f} GiB",
         "gpu.driver": _driver(),
         "gpu.cuda": str(torch.version.cuda),
+        "gpu.kernels": gpu_sources(),
     }
 
 
@@ -103,6 +109,15 @@ def kernel_sources() -> str:
     from repro_kernels.cpu import build
 
     return build.source_hash()
+
+
+def gpu_sources() -> str:
+    """SHA-256 (hex) over the GPU kernels' sources, by name; nothing is imported."""
+    found = hashlib.sha256()
+    for path in sorted(_GPU_SOURCES.glob("*.py")):
+        source = path.read_bytes()
+        found.update(f"{path.name} {len(source)}\n".encode() + source)
+    return found.hexdigest()
 
 
 def package_version(name: str) -> str | None:

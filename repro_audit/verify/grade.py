@@ -38,7 +38,7 @@ class Device:
     """What decides bits where nothing promises them.
 
     Attributes:
-        kind: ``cpu`` or ``cuda``.
+        kind: ``cpu``, ``cuda`` or ``unknown``.
         vendor: of the chip.
         numerics: class within which stock kernels tend to agree: instruction set, or compute capability.
         model: name of the chip.
@@ -61,9 +61,12 @@ def device_of(environment: Mapping[str, str]) -> Device:
     def fact(name: str) -> str:
         return environment.get(name, "unknown")
 
-    if fact("device").startswith("cuda"):
-        return Device("cuda", fact("gpu.vendor"), fact("gpu.capability"), fact("gpu.name"))
-    return Device("cpu", fact("cpu.vendor"), fact("cpu.isa"), fact("cpu.model"))
+    kind = fact("device").partition(":")[0]
+    if kind == "cuda":
+        return Device(kind, fact("gpu.vendor"), fact("gpu.capability"), fact("gpu.name"))
+    if kind == "cpu":
+        return Device(kind, fact("cpu.vendor"), fact("cpu.isa"), fact("cpu.model"))
+    return Device("unknown", "unknown", "unknown", "unknown")
 
 
 def grade(recorder: Device, verifier: Device) -> Grade:
@@ -75,7 +78,7 @@ def grade(recorder: Device, verifier: Device) -> Grade:
     def differ(a: str, b: str) -> bool:
         return a != b and "unknown" not in (a, b)
 
-    if recorder.kind != verifier.kind or differ(recorder.vendor, verifier.vendor):
+    if differ(recorder.kind, verifier.kind) or differ(recorder.vendor, verifier.vendor):
         return Grade.OTHER_VENDOR
     if differ(recorder.numerics, verifier.numerics):
         return Grade.OTHER_CLASS
