@@ -1,6 +1,6 @@
 """``python -m tests.gpu.speed_rows``: times of reductions, norms, fused steps, order and sampling on a GPU.
 
-Medians of 20 calls after three, the launches' Python included, each beside PyTorch's own kernel where there is
+Medians of 20 calls after three, the launches' Python included, each beside PyTorch's own kernel if there is
 one (whose bits are another matter).
 """
 

@@ -74,7 +74,7 @@ def _averages(value: torch.Tensor, spans: list[tuple[int, int, int]], ceil: bool
 
 
 @pytest.mark.parametrize("kind", list(KINDS))
-@pytest.mark.parametrize(("ceil", "whole"), product((False, True), repeat=2))
+@pytest.mark.parametrize(("ceil", "whole"), list(product((False, True), repeat=2)))
 def test_averages(kind: torch.dtype, ceil: bool, whole: bool) -> None:
     for spans in ([(2, 2, 0), (3, 1, 1)], [(3, 2, 1), (4, 3, 2)], [(9, 1, 0), (7, 1, 0)]):
         kernel, stride, padding = (list(v) for v in zip(*spans, strict=True))
