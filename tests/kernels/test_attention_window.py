@@ -6,6 +6,7 @@ import pytest
 import torch
 from kernel_support import assert_bits, tensor, values
 from repro_kernels.cpu import attention
+from repro_kernels.errors import NonFiniteError
 from repro_kernels.spec import attention as spec
 
 KEYS, DEPTH = 300, 5
@@ -27,3 +28,10 @@ def test_segments_do_not_follow_the_window(window: int, positions: list[int]) ->
     rows = [[values(row) for row in x[0, 0]] for x in (q, k, v)]
     want = spec.attention(*rows, scale=0.5, allowed=allowed)
     assert_bits(got, [element for row in want for element in row])
+
+
+def test_an_overflowing_score_under_a_mask_stops_the_run() -> None:
+    q, k = torch.full((1, 1, 1, DEPTH), 3e38), torch.full((1, 1, 4, DEPTH), 3e38)
+    v, mask = torch.ones(1, 1, 4, DEPTH), torch.tensor([[[[True, False, True, True]]]])
+    with pytest.raises(NonFiniteError, match="score"):
+        attention.attention(q, k, v, scale=1.0, out_dtype=torch.float32, mask=mask)

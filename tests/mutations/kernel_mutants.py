@@ -583,7 +583,7 @@ KERNEL_MUTANTS: Final = (
     Mutant(
         "attention-non-finite-passes",
         (_source("attention.c", "if (open && not_finite(x[j])) state = BAD;", "(void)open;"),),
-        ("tests/kernels/test_attention.py::test_non_finite_operands_stop_the_run",),
+        ("tests/kernels/test_attention_window.py::test_an_overflowing_score_under_a_mask_stops_the_run",),
         _ALL,
     ),
     # ---- elementary functions
@@ -709,10 +709,7 @@ KERNEL_MUTANTS: Final = (
                 "return [rn(rn(i * Fraction(step)) + Fraction(start), out) for i in range(count)]",
             ),
         ),
-        (
-            "tests/kernels/test_spec.py::test_ranges_round_once",
-            "tests/kernels/test_convert.py::test_linspace",
-        ),
+        ("tests/kernels/test_ranges.py::test_a_step_that_cancels_the_start",),
         _ALL,
     ),
     # ---- drawing
@@ -752,7 +749,7 @@ KERNEL_MUTANTS: Final = (
                 "if (sums[middle] >= threshold) high = middle;",
             ),
         ),
-        ("tests/kernels/test_sampling.py::test_draws",),
+        ("tests/kernels/test_sampling_edges.py::test_a_sum_that_equals_the_threshold_is_not_beyond_it",),
         _ALL,
     ),
     Mutant(
@@ -782,7 +779,7 @@ KERNEL_MUTANTS: Final = (
                 "z[i] = logits[i] * (1.0f / temperature);",
             ),
         ),
-        ("tests/kernels/test_sampling.py::test_draws",),
+        ("tests/kernels/test_sampling_edges.py::test_temperature_divides",),
         _ALL,
     ),
     # ---- row digests in C
