@@ -99,6 +99,8 @@ def require_memory(device: str, needed: int, what: str) -> None:
 def placed(module: nn.Module, device: str) -> Iterator[None]:
     """Copies of a model's parameters and buffers on ``device`` while the context lasts; ties stay ties.
 
+    Tensors that modules keep in plain attributes are copied as well.
+
     Raises:
         InconclusiveError: the GPU is too small for the weights.
     """
@@ -110,10 +112,10 @@ def placed(module: nn.Module, device: str) -> Iterator[None]:
     copies: dict[int, torch.Tensor] = {}
     try:
         for child in module.modules():
-            tables: tuple[dict[str, Any], dict[str, Any]] = (child._parameters, child._buffers)
+            tables: tuple[dict[str, Any], ...] = (child._parameters, child._buffers, child.__dict__)
             for entries in tables:
                 for name, tensor in list(entries.items()):
-                    if tensor is None:
+                    if not isinstance(tensor, torch.Tensor):
                         continue
                     if id(tensor) not in copies:
                         copy = tensor.detach().to(device)

@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import inspect
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
 
 import pytest
 import torch
@@ -75,10 +80,13 @@ def test_too_little_memory_is_told_with_the_numbers(gpu):
 def test_placed_puts_everything_back_and_keeps_ties(gpu):
     model = nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3), nn.Linear(3, 3))
     model[2].weight = model[0].weight
+    model.kept = kept = torch.ones(2)
     before = dict(model.named_parameters(remove_duplicate=False)) | dict(model.named_buffers())
     with devices.placed(model, "meta"):
         assert {t.device.type for t in model.state_dict().values()} == {"meta"}
         assert model[2].weight is model[0].weight and isinstance(model[0].weight, nn.Parameter)
+        assert model.kept.device.type == "meta"
+    assert model.kept is kept
     after = dict(model.named_parameters(remove_duplicate=False)) | dict(model.named_buffers())
     assert all(after[name] is value for name, value in before.items())
 
@@ -144,6 +152,51 @@ def test_other_faults_stay_what_they_are():
         with pytest.raises(RuntimeError) as kept, devices.failures_named(device):
             raise raised
         assert kept.value is raised
+
+
+class OnGpu(torch.Tensor):
+    """A tensor that says it lies on a GPU; there is nothing in it."""
+
+    @classmethod
+    def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
+        raise AssertionError(f"{func} was called")
+
+
+@pytest.fixture
+def fake_kernels(monkeypatch):
+    """Modules in place of the GPU's; what they were called with."""
+    calls = []
+    for area, function in (("gemm", "linear"), ("softmax", "softmax"), ("order", "relu")):
+        module = ModuleType(f"repro_kernels.gpu.{area}")
+        setattr(module, function, lambda *a, _name=f"{area}.{function}", **k: calls.append((_name, a, k)))
+        monkeypatch.setitem(sys.modules, module.__name__, module)
+    return calls
+
+
+def test_kernels_of_the_gpu_are_called_for_its_tensors_alone(fake_kernels):
+    x = torch.Tensor._make_wrapper_subclass(OnGpu, (2, 3), dtype=torch.float32, device="cuda:0")
+    w = torch.ones(4, 3)
+    ops.gemm.linear(x, w, out_dtype=torch.float32)
+    ops.gemm.linear(x=x, w=w)
+    ops.reduce.softmax(x, -1)  # where its neighbour defines it
+    ops.reduce.relu(x)
+    linear = "gemm.linear"
+    assert [call[0] for call in fake_kernels] == [linear, linear, "softmax.softmax", "order.relu"]
+    assert fake_kernels[0][1:] == ((x, w), {"out_dtype": torch.float32})
+    ops.gemm.linear(torch.ones(2, 3), w)
+    ops.reduce.softmax(torch.tensor(1.0), 0)
+    assert len(fake_kernels) == 4
+
+
+def test_a_run_on_the_cpu_imports_no_kernel_of_the_gpu():
+    code = (
+        "import sys; from repro_audit import engine; from tests.helpers.engine_runs import settings, tiny; "
+        "engine.record(tiny(), [engine.Request(0, (3, 4, 5))], settings()); "
+        "assert not [name for name in sys.modules if name.startswith('repro_kernels.gpu')]"
+    )
+    root = Path(__file__).parents[2]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (root, root / "kernels")))}
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=root, env=environment)
 
 
 def test_operands_decide_where_a_kernel_runs(monkeypatch):
