@@ -39,3 +39,12 @@ def test_a_sum_that_equals_the_threshold_is_not_beyond_it() -> None:
             options = {"temperature": 1.0, "seed": seed, "position": 0, "sequence_id": 0}
             assert sampling.sample(torch.tensor(logits), **options) == spec.sample(logits, **options)
     assert edges
+
+
+def test_greedy_ties_far_apart() -> None:
+    # Wherever in the vocabulary they stand, and however it is searched.
+    for places in ([3, 5], [700, 30_000], [511, 512], [0, 49_151]):
+        logits = torch.zeros(49_152)
+        logits[places] = 2.5
+        options = {"temperature": 0.0, "seed": 0, "position": 0, "sequence_id": 0}
+        assert sampling.sample(logits, **options) == places[0]

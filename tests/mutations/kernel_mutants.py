@@ -636,9 +636,22 @@ KERNEL_MUTANTS: Final = (
                 "if (block >= best) best = block, i = start;",
             ),
         ),
+        ("tests/kernels/test_sampling_edges.py::test_greedy_ties_far_apart",),
+        _ALL,
+    ),
+    Mutant(
+        "ties-to-highest-in-a-block",
+        (
+            _source(
+                "reduce_order.c",
+                "while (best_key(get(row[i]), least) != best) ++i;",
+                "for (i = rk_min64(n, i + RK_BEST_BLOCK) - 1; best_key(get(row[i]), least) != best;) --i;",
+            ),
+        ),
         (
             "tests/kernels/test_order.py::test_along_an_axis",
             "tests/kernels/test_sampling.py::test_greedy_ties_go_to_the_lowest_id",
+            "tests/kernels/test_sampling_edges.py::test_greedy_ties_far_apart",
         ),
         _ALL,
     ),
