@@ -1,11 +1,11 @@
 """The seven-shape probe: seven matrix products whose whole output is the same on every machine.
 
-The shapes are those of ReproFuse (arXiv 2609.25624): decode and prefill of an 8B model, and one odd shape. The
-inputs are integers of the project's own Philox generator, read as bfloat16 bit patterns, so that they are exact
-and need no library's random numbers. An output is ``linear(x, w)`` in float32, and its digest is SHA-256.
+The shapes are those of ReproFuse (arXiv 2609.25624): decode and prefill of an 8B model, and one odd shape.
+The inputs are integers of the project's own Philox generator, read as bfloat16 bit patterns, so that they are
+exact and need no library's random numbers. An output is ``linear(x, w)`` in float32; digests are SHA-256.
 
-Two digests of an output are committed in ``repro_kernels.probe_digests``: of all rows, and of eight rows spread
-over M (:func:`sampled_rows`), which a slow machine can compute alone. The inputs' digests are committed, too.
+Two digests of an output are committed in ``repro_kernels.probe_digests``: of all rows, and of eight rows
+spread over M (:func:`sampled_rows`), which a slow machine can compute alone; the inputs' digests, too.
 
 ``python -m repro_kernels.probe [--device cuda] [--sampled] [--print] [SHAPE ...]`` compares this machine.
 """
@@ -107,7 +107,7 @@ def digest(t: torch.Tensor) -> str:
     """SHA-256, hex, of a tensor's bytes in C order, little-endian."""
     words = t.detach().contiguous().cpu().view(torch.int32 if t.element_size() == 4 else torch.int16)
     array = words.numpy()
-    return hashlib.sha256(array.astype(array.dtype.newbyteorder("<"), copy=False)).hexdigest()
+    return hashlib.sha256(array.astype(array.dtype.newbyteorder("<"), copy=False).data).hexdigest()
 
 
 def run(shape: tuple[int, int, int], device: torch.device, *, sampled: bool = False) -> Digests:

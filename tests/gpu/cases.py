@@ -1,9 +1,11 @@
-"""The table of GPU cases: each computes tensors through one back end, and both back ends must give the same bits.
+"""The table of GPU cases: each computes tensors through one back end, and both back ends must give the
+same bits.
 
-A case is a function ``(kernels, device) -> tensors``: `kernels` has the modules of a back end (``kernels.gemm``,
-``kernels.attention``, ...), and every tensor the case makes is placed on `device` after its values were drawn on
-the CPU. A name starts with its area (``products: linear odd K``). A case marked small also runs in Triton's
-interpreter. Modules ``cases_<area>.py`` add theirs by ``@case("name")`` or ``add``; ``load_all`` imports them.
+A case is a function ``(kernels, device) -> tensors``: `kernels` has the modules of a back end
+(``kernels.gemm``, ``kernels.attention``, ...), and every tensor the case makes is placed on `device` after
+its values were drawn on the CPU. A name starts with its area (``products: linear odd K``). A case marked
+small also runs in Triton's interpreter. Modules ``cases_<area>.py`` add theirs by ``@case("name")`` or
+``add``; ``load_all`` imports them.
 """
 
 from __future__ import annotations
@@ -60,7 +62,7 @@ def add(name: str, run: Run, *, small: bool = True) -> None:
 
 
 def error_of(call: Callable[[], object]) -> torch.Tensor:
-    """The error that a call raises as a tensor of bytes: its class and its text are a result like any other."""
+    """The error that a call raises as a tensor of bytes: class and text are a result like any other."""
     try:
         call()
     except (KernelError, ValueError, IndexError) as error:

@@ -1,4 +1,4 @@
-"""Cases of attention and softmax: shapes around tiles and segments, masks, windows, caches, non-finite inputs."""
+"""Cases of attention and softmax: shapes around tiles and segments, masks, windows, caches, NaN."""
 
 from __future__ import annotations
 
@@ -58,14 +58,14 @@ def _in_cache(t: torch.Tensor) -> torch.Tensor:
 
 
 _attention("one key", (1, 1, 1, 1, 1, 1, 1), small=True)
-_attention("few", (2, 2, 1, 3, 5, 7, 6), small=True)
-_attention("causal", (1, 2, 2, 4, 6, 16, 8), small=True, causal=True)
-_attention("window", (1, 1, 1, 6, 9, 8, 8), small=True, window=3)
+_attention("few", (2, 2, 1, 1, 5, 7, 6), small=True)
+_attention("causal", (1, 2, 1, 2, 4, 8, 8), small=True, causal=True)
+_attention("window", (1, 1, 1, 3, 6, 8, 8), small=True, window=2)
 _attention("decode over a segment", (1, 3, 1, 1, 131, 16, 16), small=True, causal=True)
-_attention("mask and lengths", (2, 1, 1, 3, 12, 8, 8), small=True, mask=True, lengths=True)
+_attention("mask and lengths", (2, 1, 1, 2, 12, 8, 8), small=True, mask=True, lengths=True)
 _attention("soft cap", (1, 1, 1, 2, 6, 8, 8), BF16, small=True, softcap=2.5)
-_attention("bf16", (1, 2, 1, 3, 9, 8, 8), BF16, small=True, causal=True)
-_attention("fp16 out", (1, 1, 1, 3, 9, 8, 8), F16, small=True)
+_attention("bf16", (1, 2, 1, 1, 9, 8, 8), BF16, small=True, causal=True)
+_attention("fp16 out", (1, 1, 1, 1, 9, 8, 8), F16, small=True)
 
 for _dtype, _name in ((F32, "fp32"), (BF16, "bf16"), (F16, "fp16")):
     for _keys in (127, 128, 129, 255, 256, 257, 1000):
@@ -127,10 +127,10 @@ def _error(label: str, *, small: bool = True, **spoiled: float) -> Run:
     return run
 
 
-_error("a query that is not finite", q=float("nan"))
-_error("a key that is not finite", k=float("inf"))
+_error("a query that is not finite", small=False, q=float("nan"))
+_error("a key that is not finite", small=False, k=float("inf"))
 _error("a value that is not finite", v=float("-inf"))
-_error("a score that overflows", q=3e38, k=3e38)
+_error("a score that overflows", small=False, q=3e38, k=3e38)
 
 
 @case("attention: what nothing attends to may be anything")
@@ -157,10 +157,10 @@ def _softmax(
     add(f"attention: softmax {label}", run, small=small)
 
 
-_softmax("rows", (3, 20), -1, small=True)
-_softmax("columns", (20, 3), 0, BF16, small=True)
-_softmax("masked", (3, 20), -1, F16, small=True, mask=True, out=F32)
-_softmax("specials", (4, 130), -1, small=True, specials=0.01)
+_softmax("rows", (3, 20), -1, small=False)
+_softmax("columns", (20, 2), 0, BF16, small=True)
+_softmax("masked", (2, 20), -1, F16, small=True, mask=True, out=F32)
+_softmax("specials", (2, 130), -1, small=True, specials=0.01)
 _softmax("empty", (0, 5), -1, small=True)
 for _n in (1, 127, 128, 129, 511, 512, 513, 4096, 50257):
     _softmax(f"of {_n}", (3, _n), -1, small=False, factor=5.0)

@@ -1,4 +1,4 @@
-"""Cases of products: every kernel form, operand type, layout and size that a tile or vector could get wrong."""
+"""Cases of products: every kernel form, operand type, layout, and sizes around tiles and vectors."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from tests.gpu.cases import Kernels, case
+from tests.gpu.cases import Kernels, case, error_of
 
 F32, BF16, F16 = torch.float32, torch.bfloat16, torch.float16
 SPECIALS = [0.0, -0.0, np.inf, -np.inf, np.nan, 1e-45, -1e-45, 1.17549435e-38, 3.4028235e38, -3.4028235e38]
@@ -200,3 +200,29 @@ def _conv(kernels: Kernels, device: torch.device) -> list[torch.Tensor]:
 def _patches(kernels: Kernels, device: torch.device) -> list[torch.Tensor]:
     x, w = draw((3, 3, 64, 64), 24, F32, device=device), draw((96, 3, 16, 16), 25, BF16, device=device)
     return [kernels.gemm.conv(x, w, draw((96,), 26, F32, device=device), stride=16)]
+
+
+@case("products: errors")
+def _errors(kernels: Kernels, device: torch.device) -> list[torch.Tensor]:
+    g = kernels.gemm
+
+    def ones(*shape: int, dtype: torch.dtype = F32) -> torch.Tensor:
+        return torch.ones(shape, dtype=dtype, device=device)
+
+    return [
+        error_of(call)
+        for call in (
+            lambda: g.linear(ones(2, 3), ones(4, 5)),
+            lambda: g.linear(ones(), ones(4, 5)),
+            lambda: g.linear(ones(2, 3, dtype=torch.float64), ones(4, 3)),
+            lambda: g.linear(ones(2, 3), ones(4, 3), out_dtype=torch.int32),
+            lambda: g.matmul(ones(2, 3), ones(4, 3)),
+            lambda: g.matmul(ones(2, 3), ones(3, 4), k_start=-1),
+            lambda: g.addmm(ones(2), ones(2, 3, 1), ones(3, 4)),
+            lambda: g.addmm(ones(2), ones(2, 3), ones(2, 4)),
+            lambda: g.baddbmm(ones(2), ones(2, 3, 1), ones(3, 1, 4)),
+            lambda: g.conv(ones(1, 2, 3), ones(2, 2)),
+            lambda: g.conv(ones(1, 2, 3), ones(2, 3, 1)),
+            lambda: g.conv(ones(1, 2, 3), ones(2, 2, 4)),
+        )
+    ]

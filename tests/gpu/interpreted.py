@@ -1,4 +1,5 @@
-"""Run the small cases in Triton's interpreter: ``TRITON_INTERPRET=1 python -m tests.gpu.interpreted [PREFIX]``.
+"""Run the small cases in Triton's interpreter: ``TRITON_INTERPRET=1 python -m tests.gpu.interpreted
+[PREFIX]``.
 
 Prints one line per case that differs or fails, and ``N cases, F failed`` at the end.
 """

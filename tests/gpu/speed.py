@@ -1,8 +1,9 @@
 """Times of products and attention on one GPU, bits of sampled outputs checked against the CPU kernels first.
 
-``python -m tests.gpu.speed``: a linear of 4096 x 4096 bfloat16 weights and float32 activations, beside LayerCast
-(weights upcast, then cuBLAS in float32 with TF32 off) and cuBLAS in bfloat16; then attention. Medians of
-``triton.testing.do_bench``; weights rotate, so that they come from memory and not from the cache.
+``python -m tests.gpu.speed``: a linear of 4096 x 4096 bfloat16 weights and float32 activations, beside
+LayerCast (weights upcast, then cuBLAS in float32 with TF32 off) and cuBLAS in bfloat16; then attention.
+Medians of ``triton.testing.do_bench``; weights rotate, so that they come from memory and not from the
+cache.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ def same(ours: torch.Tensor, theirs: torch.Tensor) -> bool:
 
 
 def product(m: int, n: int, k: int) -> None:
-    """One line: ours, LayerCast and cuBLAS bf16 in milliseconds, and how much faster than LayerCast ours is."""
+    """One line: ours, LayerCast and cuBLAS bf16 in milliseconds, and LayerCast over ours."""
     generator = torch.Generator("cuda").manual_seed(m)
     copies = max(1, min(8, (200 << 20) // (2 * n * k)))
     x = torch.randn(m, k, generator=generator, device="cuda")
@@ -58,7 +59,7 @@ def product(m: int, n: int, k: int) -> None:
 
 
 def attend(batch: int, queries: int, keys: int, dtype: torch.dtype) -> None:
-    """One line: causal attention of an 8B model's shape (32 heads over 8, depth 128), and torch's eager form."""
+    """One line: causal attention of an 8B model's shape (32 heads over 8, depth 128), and torch's own."""
     generator = torch.Generator("cuda").manual_seed(queries)
     q = torch.randn(batch, 32, queries, 128, generator=generator, device="cuda").to(dtype)
     k, v = (torch.randn(batch, 8, keys, 128, generator=generator, device="cuda").to(dtype) for _ in range(2))
@@ -79,10 +80,8 @@ def attend(batch: int, queries: int, keys: int, dtype: torch.dtype) -> None:
 
     ours = median(lambda: attention.attention(q, k, v, q_positions=at, **how))
     theirs = median(eager)
-    print(
-        f"attention {batch} x {queries:5} x {keys:5} {str(dtype)[6:]:9} {ours:9.3f} {theirs:9.3f} {theirs / ours:18.2f}",
-        flush=True,
-    )
+    label = f"attention {batch} x {queries:5} x {keys:5} {str(dtype)[6:]:9}"
+    print(f"{label} {ours:9.3f} {theirs:9.3f} {theirs / ours:18.2f}", flush=True)
 
 
 def main() -> None:

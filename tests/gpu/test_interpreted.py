@@ -1,4 +1,4 @@
-"""The small cases in Triton's interpreter, in a process of its own: it must be chosen before kernels are imported."""
+"""The small cases in Triton's interpreter, in a process of its own: kernels must be imported under it."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
 """Attention under profile ``fp32`` on CUDA tensors: the composition of the specification, three launches.
 
 The function, its arguments, errors and bits are those of ``repro_kernels.cpu.attention``. The rows are the
-queries of all heads that share a key head. ``_scores`` computes ``q . k`` for the keys that some query of a tile
-may attend to; ``_weights`` turns one row of them into ``y = RN_a(softmax)``; ``_values`` computes ``y . v``, one
-lane an output, or a segment of it where there are few rows (then ``_combine`` adds them in order). A row in which
-something is not finite raises a flag on the device. Then the CPU computes the call, and says what is wrong.
-Tests: ``tests/gpu/cases_attention.py``.
+queries of all heads that share a key head. ``_scores`` computes ``q . k`` for the keys that some query of
+a tile may attend to; ``_weights`` turns one row of them into ``y = RN_a(softmax)``; ``_values`` computes
+``y . v``, one lane an output, or a segment of it where there are few rows (then ``_combine`` adds them in
+order). A row in which something is not finite raises a flag on the device. Then the CPU computes the call,
+and says what is wrong. Tests: ``tests/gpu/cases_attention.py``.
 """
 
 from __future__ import annotations
@@ -167,7 +167,7 @@ def _values(
     v_b, v_h, v_j, window,
     SPLIT: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, UNROLL: tl.constexpr,
 ):  # fmt: skip
-    """out[b, query, head, d] = y . v by the dot rule, or [segment, b, key head, row, d] partial sums (SPLIT)."""
+    """out[b, query, head, d] = y . v, or [segment, b, key head, row, d] partial sums (SPLIT)."""
     rows = queries * group
     tiles = tl.cdiv(rows, BM)
     r = (tl.program_id(0) % tiles) * BM + tl.arange(0, BM)
@@ -363,8 +363,8 @@ def _attend(
     if split:
         total = count * rows * width
         launch(
-            _combine, -(-total // 256), result, target, flag, queries, group, key_heads, width, segments, total,
-            BLOCK=256,
+            _combine, -(-total // 256), result, target, flag, queries, group, key_heads, width, segments,
+            total, BLOCK=256,
         )  # fmt: skip
     if target is not out:
         out.copy_(target)

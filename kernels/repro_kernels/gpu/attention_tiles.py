@@ -1,8 +1,9 @@
 """The two products of attention over many queries, in tiles: Gluon, as ``repro_kernels.gpu.tiles``.
 
-The bits are those of the plain kernels in ``repro_kernels.gpu.attention``, whose layouts of scores these share:
-row = query * group + head of the group, `stride` scores apart. Tiles that no query of theirs may attend to are
-skipped; weights outside a query's span are +0 in memory, and values behind the last key are read as +0.
+The bits are those of the plain kernels in ``repro_kernels.gpu.attention``, whose layouts of scores these
+share: row = query * group + head of the group, `stride` scores apart. Tiles that no query of theirs may
+attend to are skipped; weights outside a query's span are +0 in memory, and values behind the last key are
+read as +0.
 """
 
 from __future__ import annotations

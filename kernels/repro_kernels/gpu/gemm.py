@@ -51,7 +51,7 @@ def matmul(
     left = a if a.dim() > 1 else a.unsqueeze(0)
     right = (b if b.dim() > 1 else b.unsqueeze(-1)).transpose(-2, -1)
     m, n, k = left.shape[-2], right.shape[-2], left.shape[-1]
-    batch = torch.broadcast_shapes(left.shape[:-2], right.shape[:-2])  # type: ignore[no-untyped-call]
+    batch = torch.broadcast_shapes(left.shape[:-2], right.shape[:-2])
     dtype = out_dtype or torch.promote_types(a.dtype, b.dtype)
     out = torch.empty(*batch, m, n, dtype=dtype, device=a.device)
     if right.dim() == 2 and left.dim() > 2 and left.is_contiguous():
@@ -59,7 +59,9 @@ def matmul(
         product(left.view(rows, k), right, None, out.view(rows, n), k_start=k_start)
     else:
         left, right = left.expand(*batch, m, k), right.expand(*batch, n, k)
-        if n == 1 and m > 1:  # the long axis is columns: a matrix times a vector as the vector times the matrix
+        if (
+            n == 1 and m > 1
+        ):  # the long axis is columns: a matrix times a vector as the vector times the matrix
             product(right, left, None, out.transpose(-2, -1), k_start=k_start)
         else:
             product(left, right, None, out, k_start=k_start)

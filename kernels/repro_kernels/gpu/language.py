@@ -1,8 +1,9 @@
 """What kernels of several modules share: rounding to a result type, and stores with a canonical NaN.
 
 Everything here is IEEE: an upcast is exact, a cast down rounds to nearest even and keeps subnormals. PTX's
-conversions turn NaN into a payload of their own, so a store puts the canonical one (0x7fc00000, 0x7fc0, 0x7e00)
-back by integers. Fused multiply-adds are ``tl.fma``; quotients ``tl.div_rn``; roots ``tl.sqrt_rn``.
+conversions turn NaN into a payload of their own, so a store puts the canonical one (0x7fc00000, 0x7fc0,
+0x7e00) back by integers. Fused multiply-adds are ``tl.fma``; quotients ``tl.div_rn``; roots
+``tl.sqrt_rn``.
 """
 
 from __future__ import annotations

@@ -1,17 +1,18 @@
 """Matrix products under the ``fp32`` dot rule on a GPU: which kernel, which tiles, and the plain kernels.
 
 Every kernel gives one output element to one thread, which adds its products by explicit ``fma`` with k
-ascending inside a segment of 128, and its segments in order. So tiles, splits and launches cannot change a bit.
-Three forms:
+ascending inside a segment of 128, and its segments in order. So tiles, splits and launches cannot change a
+bit. Three forms:
 
 - ``_row``: few rows against weights with a contiguous axis K. A thread owns one (column, segment) pair, loads
   16 bytes of its weights at a time, and the program adds the segments in order after a barrier.
 - ``repro_kernels.gpu.tiles``: outer products out of shared memory, in Gluon, for whole tiles.
 - ``_plain``: the same outer products out of global memory, for anything: small sizes, Triton's interpreter.
 
-Where too few tiles would occupy a GPU, programs share the segments of a tile: they store each segment's partial
-sum, and ``_combine`` adds those in order. Positions outside the contraction count as 0 times 0, which leaves a
-partial sum as it is but for the sign of a zero, and that the addition to ``acc`` (never -0) washes out.
+Where too few tiles would occupy a GPU, programs share the segments of a tile: they store each segment's
+partial sum, and ``_combine`` adds those in order. Positions outside the contraction count as 0 times 0,
+which leaves a partial sum as it is but for the sign of a zero, and that the addition to ``acc`` (never -0)
+washes out.
 """
 
 from __future__ import annotations
@@ -134,7 +135,7 @@ def _combine(
 @triton.jit
 def _eight(tile):
     """The columns of [..., 8], ascending."""
-    even, odd = tl.split(tl.reshape(tile, tile.shape[:-1] + [4, 2]))  # noqa: RUF005 - Triton has no starred lists
+    even, odd = tl.split(tl.reshape(tile, tile.shape[:-1] + [4, 2]))  # noqa: RUF005 - Triton's lists
     c04, c26 = _pairs(even)
     c15, c37 = _pairs(odd)
     c0, c4 = tl.split(c04)
@@ -375,7 +376,7 @@ def _builds() -> Iterator[Build]:
             how = {"BIAS": vectors, "VECTORS": vectors, "BN": 8, "S": 32}
             aligned = (*pointers, "K", "a_m", "b_n") if vectors else pointers
             yield Build(_row, {**types, **row, **factors}, how, {}, aligned)
-        last = dict.fromkeys([a for a in _combine.arg_names[3:18]], "i32")
+        last = dict.fromkeys(_combine.arg_names[3:18], "i32")
         some = {name: types[name] for name in ("parts", "bias", "out")}
         yield Build(_combine, {**some, **last, **factors}, {"BIAS": True, "LANES": 256}, {}, ("parts",))
 

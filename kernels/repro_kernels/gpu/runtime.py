@@ -1,7 +1,8 @@
 """How every GPU kernel is launched and compiled: one place for options, devices and Triton's versions.
 
-The bits rest on two promises of a launch: no contraction that a kernel does not write (``enable_fp_fusion`` is
-off and said explicitly, since its default changes between Triton versions), and a device that is known.
+The bits rest on two promises of a launch: no contraction that a kernel does not write
+(``enable_fp_fusion`` is off and said explicitly, since its default changes between Triton versions), and a
+device that is known.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from triton.experimental.gluon._runtime import GluonASTSource, GluonJITFunction
 from repro_kernels.errors import UnsupportedError
 
 OPTIONS: dict[str, Any] = {"enable_fp_fusion": False}
-"""Passed to every launch and every compilation: a product and a sum are never joined behind a kernel's back."""
+"""Passed to every launch and compilation: a product and a sum are never joined behind a kernel's back."""
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 """Whether Triton's interpreter runs the kernels, on CPU tensors: for tests on a machine without a GPU."""
@@ -112,12 +113,11 @@ class Build:
     """One specialisation of a kernel, to be compiled without a GPU.
 
     Attributes:
-        kernel: the jit function.
-        signature: argument -> type (``"*bf16"``, ``"i32"``, ``"fp32"``) for all that are not constexpr.
-        constexprs: argument -> value for the others.
-        options: Triton's options of this launch, beside :data:`OPTIONS`.
-        divisible: arguments known to be multiples of 16 (aligned pointers, even strides), as at a launch.
-        fma: floating multiply-adds the kernel's source writes per iteration are allowed, other ones not; False
+        kernel: the jit function. signature: argument -> type (``"*bf16"``, ``"i32"``, ``"fp32"``) for all
+        that are not constexpr. constexprs: argument -> value for the others. options: Triton's options of
+        this launch, beside :data:`OPTIONS`. divisible: arguments known to be multiples of 16 (aligned
+        pointers, even strides), as at a launch. fma: floating multiply-adds the kernel's source writes per
+        iteration are allowed, other ones not; False
             says that the compiled code must hold none.
     """
 

@@ -1,8 +1,8 @@
 """Softmax and log-softmax under profile ``fp32`` on CUDA tensors: one program a row.
 
-The functions, their arguments, errors and bits are those of ``repro_kernels.cpu.softmax``. The maximum is the
-same in any order; the exponentials are stored, then one lane adds each segment of 128 of them, and every thread
-adds the partial sums in order. Tests: ``tests/gpu/cases_softmax.py``.
+The functions, their arguments, errors and bits are those of ``repro_kernels.cpu.softmax``. The maximum is
+the same in any order; the exponentials are stored, then one lane adds each segment of 128 of them, and
+every thread adds the partial sums in order. Tests: ``tests/gpu/cases_softmax.py``.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def exponentials(x, m):
 @triton.jit
 def greatest(x):
     """The greatest element of a block, a NaN if there is one: (greatest of the others, 1 or 0)."""
-    nan = x != x
+    nan = x != x  # noqa: PLR0124 - a NaN
     return tl.max(tl.where(nan, -float("inf"), x), axis=0), tl.max(nan.to(tl.int32), axis=0)
 
 
@@ -39,7 +39,7 @@ def greatest(x):
 def _softmax(
     x, mask, out, e, parts, n, stride, segments, LOG: tl.constexpr, BLOCK: tl.constexpr, LANES: tl.constexpr
 ):
-    """Row of x [rows, n], mask likewise or None, to out; e: [rows, stride] and parts: [rows, segments] scratch."""
+    """Row of x [rows, n], mask alike or None, to out; scratch: e [rows, stride], parts [rows, segments]."""
     row = tl.program_id(0).to(tl.int64)
     x += row * n
     out += row * n

@@ -30,7 +30,7 @@ def _batch_offset(batch, middle, inner, stride0, stride1, stride2):
 
 @gluon.jit
 def fetch(pointers, inside, k, rk, step, K, EVEN: gl.constexpr, ROWS: gl.constexpr):
-    """Elements k + rk of every row, as float32; +0 outside the contraction (unless EVEN) and the rows (ROWS)."""
+    """Elements k + rk of every row, as float32; +0 outside the contraction and, if ROWS, the rows."""
     at = pointers + k.to(gl.int64) * step
     if EVEN and ROWS:
         return gl.load(at, mask=inside[:, None], other=0.0).to(gl.float32)
@@ -53,7 +53,7 @@ def step(p, left, right, buffer, DEPTH_: gl.constexpr, ACC: gl.constexpr):
 
 @gluon.jit
 def row_of(tile, size, BLOCK: gl.constexpr, LAYOUT: gl.constexpr, ROWS: gl.constexpr):
-    """Rows of a tile of an operand, and which are inside; unless ROWS, the last stands in for those beyond."""
+    """Rows of a tile, and which are inside; unless ROWS, the last stands in for those beyond."""
     r = tile * BLOCK + gl.arange(0, BLOCK, layout=gl.SliceLayout(1, LAYOUT))
     inside = r < size
     if not ROWS:
