@@ -1,8 +1,9 @@
 """The kernels by where their operands are: ``ops.gemm.linear(x, w)`` runs where x is, on the CPU or a GPU.
 
-An area (``gemm``, ``attention``, ...) has the functions of ``repro_kernels.cpu.<area>`` and, for CUDA tensors,
-those of ``repro_kernels.gpu.<area>``, with the same signatures and the same bits (``tests/gpu/test_bits.py``).
-The GPU modules, and Triton with them, are imported when the first CUDA tensor comes.
+An area (``gemm``, ``attention``, ...) has the functions of ``repro_kernels.cpu.<area>`` and, for CUDA
+tensors, those of ``repro_kernels.gpu.<area>``, with the same signatures and the same bits
+(``tests/gpu/test_bits.py``). The GPU modules, and Triton with them, are imported when the first CUDA tensor
+comes.
 """
 
 from __future__ import annotations
@@ -44,9 +45,11 @@ def _by_device(on_cpu: Kernel, function: str) -> Kernel:
 
     @functools.wraps(on_cpu)
     def kernel(*args: Any, **kwargs: Any) -> Any:
-        first = args[0] if args else None
-        if type(first) is torch.Tensor and first.is_cpu and first.dim():
-            return on_cpu(*args, **kwargs)
+        for value in args:
+            if isinstance(value, torch.Tensor):
+                if value.is_cpu and value.dim():
+                    return on_cpu(*args, **kwargs)
+                break
         device = _device(args, kwargs)
         if device is None or device.type == "cpu":
             return on_cpu(*args, **kwargs)
