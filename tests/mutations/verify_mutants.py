@@ -553,7 +553,9 @@ VERIFY_MUTANTS: Final = (
         "activations-stored-type",
         (
             _engine(
-                "specifiedops.py", "    return rows.to(table.dtype)\n", "    return rows.to(torch.float32)\n"
+                "specifiedops.py",
+                "return stored[index].to(table.dtype)",
+                "return stored[index].to(torch.float32)",
             ),
         ),
         ("tests/property/test_invariance_fused.py::test_types",),
