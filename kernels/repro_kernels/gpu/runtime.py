@@ -113,12 +113,12 @@ class Build:
     """One specialisation of a kernel, to be compiled without a GPU.
 
     Attributes:
-        kernel: the jit function. signature: argument -> type (``"*bf16"``, ``"i32"``, ``"fp32"``) for all
-        that are not constexpr. constexprs: argument -> value for the others. options: Triton's options of
-        this launch, beside :data:`OPTIONS`. divisible: arguments known to be multiples of 16 (aligned
-        pointers, even strides), as at a launch. fma: floating multiply-adds the kernel's source writes per
-        iteration are allowed, other ones not; False
-            says that the compiled code must hold none.
+        kernel: the jit function.
+        signature: argument -> type (``"*bf16"``, ``"i32"``, ``"fp32"``) for all that are not constexpr.
+        constexprs: argument -> value for the others.
+        options: Triton's options of this launch, beside :data:`OPTIONS`.
+        divisible: arguments known to be multiples of 16 (aligned pointers, even strides), as at a launch.
+        fma: whether the kernel writes fused multiply-adds; if not, the compiled code must hold none.
     """
 
     kernel: Any
