@@ -311,6 +311,8 @@ def test_interrupt_in_the_middle(model, tmp_path):
         stdout=subprocess.PIPE,
         text=True,
         cwd=ROOT,
+        # A shell's background jobs, and these tests if they are one, ignore the signal.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509
     )
     deadline = time.monotonic() + 60
     while "torch" not in Path(f"/proc/{process.pid}/maps").read_text() and time.monotonic() < deadline:
