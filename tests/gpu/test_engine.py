@@ -28,9 +28,14 @@ def on_cpu(family: str, dtype: torch.dtype, activations: str) -> RunRecord:
 def on_gpu(
     family: str, dtype: torch.dtype = torch.bfloat16, fuse: bool = True, **values: object
 ) -> RunRecord:
-    return engine.record(
-        tiny(family, torch.bfloat16), REQUESTS, settings(device="cuda:0", **values), fuse=fuse
-    )
+    return engine.record(tiny(family, dtype), REQUESTS, settings(device="cuda:0", **values), fuse=fuse)
+
+
+def poison() -> None:
+    """Leave memory full of NaN to the allocator, of every size it keeps apart, on the stream at hand."""
+    sizes = [1 << power for power in range(7, 21)]
+    held = [torch.full((size,), float("nan"), device="cuda") for size in sizes for _ in range(24)]
+    del held
 
 
 @pytest.mark.parametrize("fuse", [True, False])
@@ -39,11 +44,24 @@ def test_family(family: str, fuse: bool) -> None:
     assert difference(on_cpu(family, torch.bfloat16, "fp32"), on_gpu(family, fuse=fuse)) is None
 
 
-@pytest.mark.parametrize("activations", ["bf16", "fp16"])
+@pytest.mark.parametrize("family", DECODERS)
+def test_family_in_bf16(family: str) -> None:
+    expected = on_cpu(family, torch.bfloat16, "bf16")
+    assert difference(expected, on_gpu(family, activations="bf16")) is None
+
+
 @pytest.mark.parametrize("family", ["llama", "gemma2", "gpt2", "mixtral"])
-def test_activation_types(family: str, activations: str) -> None:
-    expected = on_cpu(family, torch.bfloat16, activations)
-    assert difference(expected, on_gpu(family, activations=activations)) is None
+def test_family_in_fp16_and_operator_by_operator(family: str) -> None:
+    expected = on_cpu(family, torch.bfloat16, "fp16")
+    assert difference(expected, on_gpu(family, activations="fp16")) is None
+    expected = on_cpu(family, torch.bfloat16, "bf16")
+    assert difference(expected, on_gpu(family, activations="bf16", fuse=False)) is None
+
+
+@pytest.mark.parametrize("family", ["llama", "gpt2", "mixtral"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_weights_of_other_types(family: str, dtype: torch.dtype) -> None:
+    assert difference(on_cpu(family, dtype, "fp32"), on_gpu(family, dtype)) is None
 
 
 @pytest.mark.parametrize("values", [{"batch_size": 1}, {"batch_size": 2}, {"prefill_chunk": 5}])
@@ -60,6 +78,7 @@ def test_a_replay_of_what_the_cpu_drew() -> None:
 
 def test_what_a_process_may_have_switched_on(monkeypatch: pytest.MonkeyPatch) -> None:
     """TF32, reduced-precision sums, cuDNN's choices, a side stream, memory full of NaN: none may matter."""
+    families = ("llama", "mixtral", "gpt2")
     torch.set_float32_matmul_precision("medium")
     for owner, name in (
         (torch.backends.cuda.matmul, "allow_tf32"),
@@ -69,14 +88,17 @@ def test_what_a_process_may_have_switched_on(monkeypatch: pytest.MonkeyPatch) ->
         (torch.backends.cudnn, "benchmark"),
     ):
         monkeypatch.setattr(owner, name, True)
-    poison = [torch.full((1 << 22,), float("nan"), device="cuda") for _ in range(8)]
-    del poison
+    found = []
     try:
-        with torch.cuda.stream(torch.cuda.Stream()):
-            found = [on_gpu(family) for family in ("llama", "mixtral", "gpt2")]
+        # The allocator keeps the streams' memory apart.
+        for stream in (torch.cuda.Stream(), torch.cuda.default_stream()):
+            with torch.cuda.stream(stream):
+                for family in families:
+                    poison()
+                    found.append((family, on_gpu(family)))
     finally:
         torch.set_float32_matmul_precision("highest")
-    for family, record in zip(("llama", "mixtral", "gpt2"), found, strict=True):
+    for family, record in found:
         assert difference(on_cpu(family, torch.bfloat16, "fp32"), record) is None
 
 
