@@ -1,8 +1,10 @@
-"""Record the golden manifests again: ``python manifests/record_golden.py`` (needs the ``demo`` extra).
+"""Record the golden manifests again: ``python manifests/record_golden.py DEVICE`` (needs the ``demo`` extra).
+
+DEVICE is ``cpu`` or ``cuda``; each records its own part of the list below, into ``golden/fp32``.
 
 They freeze the bits of a profile, so this is for a new profile version or a new format, in a commit of its
 own that says why. Signed by a key that is made for the occasion: the public half is written to
-``keys/golden.pub.pem``, the private half never leaves the process.
+``keys/golden-DEVICE.pub.pem``, the private half never leaves the process.
 """
 
 from __future__ import annotations
@@ -13,11 +15,13 @@ from pathlib import Path
 from typing import Final
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from repro_audit import models
 from repro_audit.cli.recording import Plan, Sampling, record_loaded
+from repro_audit.devices import resolve
 from repro_audit.manifest.keys import SigningKey, public_pem, trusted
 from repro_audit.models.loaded import LoadedModel
 from repro_audit.progress import NullObserver
@@ -25,7 +29,8 @@ from repro_audit.settings import Decoding, RunSettings
 
 MODEL: Final = "demo:smollm2-135m"
 FOLDER: Final = Path(__file__).resolve().parent
-KEY: Final = FOLDER / "keys" / "golden.pub.pem"
+MIXTURE: Final = "python:golden_models:mixture"
+ENCODER: Final = "python:golden_models:encoder"
 
 PARAGRAPH: Final = (
     "The order in which numbers are added decides the last bits of a sum. A library may choose another "
@@ -45,6 +50,8 @@ class Golden:
 
     Attributes:
         name: file name below ``golden/fp32``.
+        device: ``cpu`` or ``cuda``: where it is recorded; it is verified on the other kind.
+        model: what runs.
         prompts: one per sequence.
         sampling: how tokens are drawn.
         level: what is recorded; coarse where the text is long, so that files stay small.
@@ -53,6 +60,8 @@ class Golden:
     """
 
     name: str
+    device: str
+    model: str
     prompts: tuple[str, ...]
     sampling: Sampling
     level: str
@@ -63,6 +72,8 @@ class Golden:
 GOLDEN: Final = (
     Golden(
         "greedy",
+        "cuda",
+        MODEL,
         ("The capital of France is", "Once upon a time"),
         Sampling(max_new_tokens=12, temperature=0.0),
         "layers",
@@ -71,6 +82,8 @@ GOLDEN: Final = (
     ),
     Golden(
         "sampled",
+        "cuda",
+        MODEL,
         (PARAGRAPH,),
         Sampling(max_new_tokens=16, temperature=0.8, top_k=50, top_p=0.95, seed=20261201),
         "logits",
@@ -79,13 +92,50 @@ GOLDEN: Final = (
     ),
     Golden(
         "bf16",
+        "cuda",
+        MODEL,
         ("The capital of France is",),
         Sampling(max_new_tokens=8, temperature=0.0),
         "logits",
         "bf16",
         "the roundings of --activations bf16",
     ),
+    Golden(
+        "mixture",
+        "cuda",
+        MIXTURE,
+        (),
+        Sampling(max_new_tokens=0),
+        "ops",
+        "fp32",
+        "routing, ties of experts, sums over experts, the operators of a model that nothing fuses",
+    ),
+    Golden(
+        "encoder",
+        "cuda",
+        ENCODER,
+        (),
+        Sampling(max_new_tokens=0),
+        "ops",
+        "fp32",
+        "bidirectional attention, padding, layer norm, gelu",
+    ),
+    Golden(
+        "greedy-cpu",
+        "cpu",
+        MODEL,
+        ("The capital of France is", "Once upon a time"),
+        Sampling(max_new_tokens=12, temperature=0.0),
+        "layers",
+        "fp32",
+        "the same as greedy, from the other side",
+    ),
 )
+
+
+def key_of(device: str) -> Path:
+    """The public key of the recordings made on a kind of device."""
+    return FOLDER / "keys" / f"golden-{device}.pub.pem"
 
 
 def record(golden: Golden, model: LoadedModel, key: SigningKey, folder: Path) -> Path:
@@ -93,23 +143,32 @@ def record(golden: Golden, model: LoadedModel, key: SigningKey, folder: Path) ->
     stem = folder / "fp32" / golden.name
     stem.parent.mkdir(parents=True, exist_ok=True)
     settings = RunSettings(
-        Decoding(golden.sampling.max_new_tokens), activations=golden.activations, level=golden.level
+        Decoding(golden.sampling.max_new_tokens),
+        activations=golden.activations,
+        level=golden.level,
+        device=resolve(golden.device),
     )
-    plan = Plan(MODEL, golden.prompts, golden.sampling, settings, stem, key=key, force=True)
+    plan = Plan(golden.model, golden.prompts, golden.sampling, settings, stem, key=key, force=True)
     return record_loaded(plan, model, NullObserver()).manifest
 
 
-def main() -> int:
-    """Write every golden manifest and the public key."""
+def main(device: str, folder: Path = FOLDER) -> int:
+    """Write every golden manifest that is recorded on ``device``, and the public key, below ``folder``."""
     private = Ed25519PrivateKey.generate()
-    key = SigningKey(private, trusted(private.public_key(), KEY.name))
-    model = models.load(MODEL, observer=NullObserver())
-    for golden in GOLDEN:
-        print(record(golden, model, key, FOLDER / "golden").relative_to(FOLDER))
-    KEY.write_bytes(public_pem(private.public_key()))
-    print(KEY.relative_to(FOLDER))
+    key = SigningKey(private, trusted(private.public_key(), key_of(device).name))
+    loaded: dict[str, LoadedModel] = {}
+    for golden in (golden for golden in GOLDEN if golden.device == device):
+        if golden.model not in loaded:
+            loaded[golden.model] = models.load(golden.model, observer=NullObserver())
+        print(record(golden, loaded[golden.model], key, folder / "golden").relative_to(folder))
+    public = folder / key_of(device).relative_to(FOLDER)
+    public.parent.mkdir(parents=True, exist_ok=True)
+    public.write_bytes(public_pem(private.public_key()))
+    print(public.relative_to(folder))
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    if len(sys.argv) not in (2, 3) or sys.argv[1] not in ("cpu", "cuda"):
+        sys.exit("usage: python manifests/record_golden.py cpu|cuda [FOLDER]")
+    sys.exit(main(sys.argv[1], *map(Path, sys.argv[2:])))

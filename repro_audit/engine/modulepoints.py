@@ -22,7 +22,7 @@ from repro_audit.engine.dispatch import ProfileMode
 from repro_audit.engine.layout import first_tensor
 from repro_audit.engine.leftovers import undone
 from repro_audit.engine.optable import table
-from repro_audit.engine.points import RealProbe, declared
+from repro_audit.engine.points import RealProbe, declared, eager
 from repro_audit.engine.tracer import MetaProbe, Tracer
 from repro_audit.errors import InconclusiveError
 from repro_audit.trace.record import Edge, Point
@@ -48,7 +48,12 @@ def watched(module: nn.Module, level: str) -> list[str]:
     if level == "logits":
         return []
     if level == "ops":
-        return [path for path, child in module.named_modules() if path and not _is_container(child)]
+        # Parts of routed experts run as often as tokens choose them: their block's output is the point.
+        return [
+            path
+            for path, child in module.named_modules()
+            if path and not _is_container(child) and ".experts." not in f".{path}"
+        ]
     return list(_parts(module, ""))
 
 
@@ -156,6 +161,7 @@ def _probe(module: nn.Module, inputs: Mapping[str, torch.Tensor], rows: int, lev
         stack.enter_context(undone(module))
         stack.enter_context(audited())
         stack.enter_context(declared(module, tracer, "meta" if meta else "cpu"))
+        stack.enter_context(eager(module))
         hook = nn.modules.module.register_module_forward_hook(ran)
         stack.callback(hook.remove)
         stack.enter_context(MetaProbe(tracer) if meta else RealProbe(tracer, names))

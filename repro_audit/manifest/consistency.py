@@ -179,14 +179,20 @@ def _sequence(manifest: Manifest, index: int, sequence: SequenceClaim) -> None:
 
 
 def _spans(manifest: Manifest, where: str, sequence: SequenceClaim) -> None:
-    """Every point has every position; only the last, the logits, may have just the rows drawn from."""
+    """Every point has every position; only the last, the logits, may have just the rows drawn from.
+
+    In domain sample an output that belongs to no token, and to no one sample, is one row (a pooled vector).
+    """
     full = (0, sequence.positions)
     rows = (sequence.prompt_count - 1, sequence.generated_count) if sequence.generated_count else full
     last = len(manifest.points) - 1
     for index, span in enumerate(sequence.spans):
         allowed = rows if index == last else full
+        point = manifest.points[index].point
+        if point.domain == "sample" and (span.first, span.count) == (0, 1):
+            continue
         if (span.first, span.count) not in (full, allowed):
-            name = manifest.points[index].point.name
+            name = point.name
             raise _contradiction(
                 f"{where}, point {name}: rows {span.first} to {span.first + span.count - 1} are recorded, "
                 f"required are {allowed[0]} to {allowed[0] + allowed[1] - 1}"

