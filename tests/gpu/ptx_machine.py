@@ -19,6 +19,12 @@ import numpy as np
 from tests.gpu import exact_interpreter
 
 Array = np.ndarray[Any, np.dtype[Any]]
+ALIGNMENT = 256
+"""Arrays start at multiples of it, as a GPU allocator's do."""
+
+LANES = 1 << 15
+"""Threads run at a time: programs beyond that follow."""
+
 _WIDTH = {"%rs": np.uint16, "%rd": np.uint64, "%p": np.bool_, "%r": np.uint32}
 _TYPES = {
     kind + str(width): np.dtype(f"{letter}{width // 8}")
@@ -48,6 +54,16 @@ def _shift(value: Array, count: Array, left: bool) -> Array:
     moved = value << amount if left else value >> amount
     empty = np.where(value < 0, -1, 0).astype(value.dtype) if not left else np.zeros_like(value)
     return np.where(over, empty, moved).astype(value.dtype)
+
+
+def odd(value: Array) -> Array:
+    """binary64 to binary32 by rounding to odd, so that a further rounding is that of the exact value."""
+    nearest = value.astype(np.float32)
+    bits = nearest.view(np.int32)
+    away = np.abs(nearest.astype(np.float64)) > np.abs(value)
+    inexact = (nearest != value) & ~np.isnan(value)
+    truncated = np.where(inexact & away, bits - 1, bits)
+    return np.where(inexact, truncated | 1, bits).astype(np.int32).view(np.float32)
 
 
 class Machine:
@@ -85,39 +101,72 @@ class Machine:
         Returns:
             The arrays as the kernel leaves them.
         """
-        return _Run(self, programs, arguments).results()
+        values: list[int | float] = []
+        places, end = [], ALIGNMENT
+        for argument in arguments:
+            if isinstance(argument, np.ndarray):
+                values.append(end)
+                places.append((end, argument))
+                end += (argument.nbytes // ALIGNMENT + 2) * ALIGNMENT
+            else:
+                values.append(argument)
+        memory = np.full(end, 0xAB, np.uint8)
+        for start, array in places:
+            memory[start : start + array.nbytes] = array.reshape(-1).view(np.uint8)
+        self.execute((programs, 1, 1), memory, values)
+        return [memory[at : at + a.nbytes].copy().view(a.dtype).reshape(a.shape) for at, a in places]
+
+    def execute(
+        self, grid: tuple[int, int, int], memory: Array, values: Sequence[int | float], shared: int = 1024
+    ) -> None:
+        """Run a grid over a memory, which changes.
+
+        Args:
+            grid: programs per axis.
+            memory: bytes; a pointer is an index into them.
+            values: the kernel's parameters in order.
+            shared: bytes of shared memory of a program.
+        """
+        named = dict(zip(self.parameters, values, strict=False))
+        total = grid[0] * grid[1] * grid[2]
+        step = max(1, LANES // self.threads)
+        for first in range(0, total, step):
+            programs = np.arange(first, min(first + step, total), dtype=np.uint32)
+            _Run(self, grid, programs, memory, named, shared)
 
 
 class _Run:
-    def __init__(self, machine: Machine, programs: int, arguments: Sequence[Array | int | float]) -> None:
-        self.machine, self.lanes = machine, programs * machine.threads
+    """Some programs of a grid, in step."""
+
+    def __init__(  # noqa: PLR0917
+        self,
+        machine: Machine,
+        grid: tuple[int, int, int],
+        programs: Array,
+        memory: Array,
+        values: dict[str, int | float],
+        shared: int,
+    ) -> None:
+        self.machine, self.lanes = machine, programs.size * machine.threads
+        self.memory, self.values = memory, values
         self.registers: dict[str, Array] = {}
         lane = np.arange(self.lanes, dtype=np.uint32)
-        self.special = {"%tid.x": lane % machine.threads, "%ctaid.x": lane // machine.threads}
-        self.special["global_smem"] = np.zeros(self.lanes, np.uint32)
-        self.shared = np.zeros((programs, 1 << 14), np.uint32)
-        self.values: dict[str, int | float] = {}
-        self.places: list[tuple[int, Array]] = []
-        end = 256
-        for name, argument in zip(machine.parameters, arguments, strict=False):
-            if isinstance(argument, np.ndarray):
-                self.places.append((end, argument))
-                self.values[name] = end
-                end += (argument.nbytes + 511) // 256 * 256
-            else:
-                self.values[name] = argument
-        self.memory = np.full(end + 256, 0xAB, np.uint8)
-        for start, array in self.places:
-            self.memory[start : start + array.nbytes] = array.reshape(-1).view(np.uint8)
+        program = np.repeat(programs, machine.threads)
+        self.special = {
+            "%tid.x": lane % machine.threads,
+            "%laneid": lane % 32,
+            "%ctaid.x": program % grid[0],
+            "%ctaid.y": program // grid[0] % grid[1],
+            "%ctaid.z": program // (grid[0] * grid[1]),
+            "global_smem": np.zeros(self.lanes, np.uint32),
+        }
+        for axis, size in zip("xyz", grid, strict=True):
+            self.special[f"%nctaid.{axis}"] = np.full(self.lanes, size, np.uint32)
+        shared = (shared + 15) // 16 * 16
+        self.shared = np.full(programs.size * shared, 0xAB, np.uint8)
+        self.window = lane // machine.threads * shared
         with np.errstate(all="ignore"):
             self._execute()
-
-    def results(self) -> list[Array]:
-        """The array arguments, in order."""
-        return [
-            self.memory[start : start + a.nbytes].copy().view(a.dtype).reshape(a.shape)
-            for start, a in self.places
-        ]
 
     # ---- control ----
 
@@ -138,7 +187,10 @@ class _Run:
                             groups[target] = groups.get(target, np.zeros_like(part)) | part
                     break
                 active = mask & self._guard(guard, negated) if guard else mask
-                self._step(op, operands, active)
+                try:
+                    self._step(op, operands, active)
+                except (KeyError, IndexError, AttributeError, ValueError) as error:
+                    raise AssertionError(f"not known: {op} {operands} ({error!r})") from error
                 at += 1
             else:
                 groups[at] |= mask
@@ -155,11 +207,13 @@ class _Run:
             return self.special[operand].view(dtype)
         if operand.startswith("%"):
             register = self.registers[operand]
-            return register if register.dtype == np.bool_ else register.view(dtype)
+            if register.dtype == np.bool_:
+                return register
+            return register.astype(f"u{min(dtype.itemsize, register.itemsize)}").view(dtype)
         if operand.startswith(("0f", "0d")):
             bits = np.array([int(operand[2:], 16)], f"u{dtype.itemsize}")
             return np.broadcast_to(bits.view(dtype), (self.lanes,))
-        value = int(operand, 0) % (1 << (8 * dtype.itemsize)) if dtype != np.bool_ else int(operand, 0)
+        value = int(operand, 0) % (1 << (8 * dtype.itemsize)) if dtype != np.bool_ else int(operand != "0")
         return np.broadcast_to(np.array([value], f"u{dtype.itemsize}").view(dtype), (self.lanes,))
 
     def _write(self, name: str, value: Array, active: Array) -> None:
@@ -168,11 +222,8 @@ class _Run:
         prefix = next(p for p in _WIDTH if name.startswith(p) and name[len(p) :].isdigit())
         kind = np.dtype(_WIDTH[prefix])
         if value.dtype.kind == "f":
-            value = np.where(
-                np.isnan(value), np.array([-1], f"i{value.dtype.itemsize}").view(value.dtype), value
-            )
-            if value.dtype.itemsize > 2:
-                value = np.abs(value, where=np.isnan(value), out=value.copy())
+            ones = np.array([2 ** (value.dtype.itemsize * 8 - 1) - 1], f"i{value.dtype.itemsize}")
+            value = np.where(np.isnan(value), ones.view(value.dtype), value)
         if kind == np.bool_:
             new = value.astype(np.bool_)
         else:
@@ -193,10 +244,15 @@ class _Run:
         assert not {"approx", "ftz", "sat", "full"} & set(suffixes), op
         if base in ("ld", "st"):
             self._move(base, suffixes, operands, active)
+        elif base in ("ldmatrix", "stmatrix"):
+            self._matrix(op, operands, active)
         elif base == "bar":
             return
         elif base == "mov":
-            self._mov(_TYPES[suffixes[-1]], operands, active)
+            if suffixes[-1] == "pred":
+                self._write(operands[0], self._read(operands[1], np.dtype(np.bool_)), active)
+            else:
+                self._mov(_TYPES[suffixes[-1]], operands, active)
         else:
             handler = getattr(self, f"_{base}", self._arithmetic)
             kinds = [_TYPES.get(s, np.dtype(np.bool_) if s == "pred" else None) for s in suffixes]
@@ -226,22 +282,42 @@ class _Run:
         for index, name in enumerate(names):
             at = np.where(active, address + index * width, 0)
             assert not (at % width).any()
-            if space == "shared":
-                cells = (np.arange(self.lanes) // self.machine.threads, at // 4)
-                if base == "ld":
-                    self._write(name, self.shared[cells], active)
-                else:
-                    self.shared[cells[0][active], cells[1][active]] = self._read(name, kind)[active]
+            memory = self.memory if space == "global" else self.shared
+            assert space in ("global", "shared"), space
+            cells = memory[: memory.size // width * width].view(f"u{width}")
+            at = (at if space == "global" else np.where(active, at + self.window, 0)) // width
+            if base == "ld":
+                self._write(name, cells[at], active)
             else:
-                assert space == "global", space
-                memory = self.memory[: self.memory.size // width * width].view(f"u{width}")
-                if base == "ld":
-                    self._write(name, memory[at // width], active)
-                else:
-                    memory[at[active] // width] = self._read(name, np.dtype(f"u{width}"))[active]
+                cells[at[active]] = self._read(name, np.dtype(f"u{width}"))[active]
         return None
 
+    def _matrix(self, op: str, operands: list[str], active: Array) -> None:
+        """ldmatrix, stmatrix: 8 x 8 matrices of 16 bits; lane 8k + r has the address of row r of matrix k."""
+        load = op.startswith("ld")
+        listed, place = operands if load else operands[::-1]
+        names = listed.strip("{} ").replace(",", " ").split()
+        address = (self._address(place) + self.window).reshape(-1, 32)
+        shorts, lane = self.shared.view(np.uint16), np.arange(32)
+        assert ".b16" in op and active.reshape(-1, 32).all(axis=1).sum() * 32 == active.sum(), op
+        for k, name in enumerate(names):
+            rows = address[:, 8 * k : 8 * k + 8]
+            if ".trans" in op:
+                at = [(rows[:, 2 * (lane % 4) + half] + 2 * (lane // 4)) // 2 for half in (0, 1)]
+            else:
+                at = [(rows[:, lane // 4] + 4 * (lane % 4) + 2 * half) // 2 for half in (0, 1)]
+            both = [np.where(active.reshape(-1, 32), a, 0) for a in at]
+            if load:
+                halves = np.stack([shorts[b].reshape(-1) for b in both], axis=1)
+                self._write(name, np.ascontiguousarray(halves).view(np.uint32).reshape(-1), active)
+            else:
+                halves = np.ascontiguousarray(self._read(name, np.dtype(np.uint32))).view(np.uint16)
+                for half in (0, 1):
+                    shorts[both[half].reshape(-1)[active]] = halves[half::2][active]
+
     def _arithmetic(self, op: str, suffixes: list[str], types: list[Any], names: list[str]) -> Array:
+        if suffixes[-1] in ("bf16", "bf16x2", "f16", "f16x2"):
+            return self._short(op, names)
         if suffixes[-1] == "f32x2":
             pair = np.dtype(np.uint64)
             values = [np.ascontiguousarray(self._read(n, pair)).view(np.float32) for n in names]
@@ -268,7 +344,35 @@ class _Run:
             return self._product(suffixes, kind, values)
         if base == "div":
             return values[0] / values[1] if kind.kind == "f" else values[0] // np.maximum(values[1], 1)
+        if base == "rem":
+            return values[0] % np.maximum(values[1], 1)
         return simple[base](*values)
+
+    def _short(self, op: str, names: list[str]) -> Array:
+        """16-bit arithmetic, packed or not, rounded once; of fma a product (c = -0) or a sum (b = 1)."""
+        packed, bfloat = op.endswith("x2"), "bf16" in op
+        operands = []
+        for name in names:
+            raw = np.ascontiguousarray(self._read(name, np.dtype(np.uint32 if packed else np.uint16)))
+            short = raw.view(np.uint16)
+            exact = exact_interpreter.from_bfloat16(short) if bfloat else short.view(np.float16)
+            operands.append(exact.astype(np.float64))
+        base = op.split(".", maxsplit=1)[0]
+        if base == "fma":
+            a, b, c = operands
+            product = (c == 0) & np.signbit(c)
+            assert (product | (b == 1)).all(), op
+            result = np.where(product, a * b, a * b + c)
+        elif base == "neg":
+            result = -operands[0]
+        else:
+            simple = {"add": np.add, "sub": np.subtract, "mul": np.multiply}
+            result = simple[base](*operands)
+        rounded = odd(result)
+        bits = (
+            exact_interpreter.to_bfloat16(rounded) if bfloat else rounded.astype(np.float16).view(np.uint16)
+        )
+        return bits.view(np.uint32) if packed else bits
 
     def _product(self, suffixes: list[str], kind: np.dtype[Any], values: list[Array]) -> Array:
         wide = f"{kind.kind}{2 * kind.itemsize}" if "wide" in suffixes else kind
@@ -291,10 +395,12 @@ class _Run:
         joined = (high << np.uint64(32)) | low
         return (joined << (count & np.uint64(31)) >> np.uint64(32)).astype(types[0])
 
-    def _bfe(self, op: str, _suffixes: list[str], types: list[Any], names: list[str]) -> Array:
-        assert op == "bfe.u32"
-        value, start, length = (self._read(n, types[0]).astype(np.uint64) for n in names)
-        return ((value >> start) & ((np.uint64(1) << length) - np.uint64(1))).astype(types[0])
+    def _bfe(self, _op: str, _suffixes: list[str], types: list[Any], names: list[str]) -> Array:
+        start, length = (int(n) for n in names[1:])
+        width = types[0].itemsize * 8
+        assert 0 < length <= width - start
+        value = self._read(names[0], types[0])
+        return (value << (width - start - length)).astype(types[0]) >> (width - length)
 
     def _selp(self, _op: str, _suffixes: list[str], types: list[Any], names: list[str]) -> Array:
         kind = np.dtype(f"u{types[0].itemsize}")
@@ -337,6 +443,8 @@ class _Run:
         return np.repeat(warps.max(axis=1), 32)
 
     def _shfl(self, op: str, _suffixes: list[str], types: list[Any], names: list[str]) -> Array:
-        assert op == "shfl.sync.bfly.b32"
+        assert op in ("shfl.sync.bfly.b32", "shfl.sync.idx.b32") and names[2] == "31", op
         lane = np.arange(self.lanes)
-        return self._read(names[0], types[0])[lane ^ int(names[1])]
+        other = self._read(names[1], np.dtype(np.uint32)).astype(np.int64)
+        source = lane ^ other if "bfly" in op else lane // 32 * 32 + other % 32
+        return self._read(names[0], types[0])[source]
