@@ -220,3 +220,19 @@ def test_floats_do_not_leave_by_a_back_door(way: str) -> None:
 def test_an_index_outside_an_embedding_is_named(index: int) -> None:
     with pytest.raises(InconclusiveError, match="outside the 3 rows of an embedding"):
         run(lambda: F.embedding(torch.tensor([0, index]), X))
+
+
+def test_threads_in_a_forward_pass_are_refused() -> None:
+    """A dispatch mode is of one thread: what another computes would be in no record."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    class Threaded(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            with ThreadPoolExecutor(1) as pool:
+                return pool.submit(torch.exp, x).result()
+
+    model = loaded(Threaded().eval(), example_inputs={"x": X})
+    with pytest.raises(InconclusiveError, match="a thread is started"):
+        engine.score_module(model, {"x": X}, settings(new_tokens=0))
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(int).result() == 0
