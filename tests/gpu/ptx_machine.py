@@ -437,10 +437,10 @@ class _Run:
             return np.clip(np.nan_to_num(np.trunc(value)), -(2.0**31), 2.0**31 - 1).astype(target)
         return value.astype(target)
 
-    def _redux(self, op: str, _suffixes: list[str], types: list[Any], names: list[str]) -> Array:
-        assert op == "redux.sync.max.s32"
+    def _redux(self, op: str, suffixes: list[str], types: list[Any], names: list[str]) -> Array:
         warps = self._read(names[0], types[0]).reshape(-1, 32)
-        return np.repeat(warps.max(axis=1), 32)
+        reduce = {"max": np.max, "min": np.min, "or": np.bitwise_or.reduce, "and": np.bitwise_and.reduce}
+        return np.repeat(reduce[suffixes[1]](warps, axis=1), 32)
 
     def _shfl(self, op: str, _suffixes: list[str], types: list[Any], names: list[str]) -> Array:
         assert op in ("shfl.sync.bfly.b32", "shfl.sync.idx.b32") and names[2] == "31", op
