@@ -254,11 +254,20 @@ def _called(function: Callable[..., Result | None], common: Common, values: dict
         raise InconclusiveError(str(error), hint=hint) from error
     except MemoryError as error:
         raise InconclusiveError("out of memory", hint=_LESS_MEMORY) from error
-    except RuntimeError as error:
+    except (RuntimeError, ImportError) as error:
+        if _interrupted(error):
+            raise KeyboardInterrupt from error
         # torch has no class of its own for this on the CPU.
         if "can't allocate memory" not in str(error):
             raise
         raise InconclusiveError("out of memory", hint=_LESS_MEMORY) from error
+
+
+def _interrupted(error: BaseException | None) -> bool:
+    """Whether Ctrl-C is behind an error: Python 3.11 wraps what __set_name__ raises, as while importing."""
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__cause__ or error.__context__
+    return error is not None
 
 
 def abandon_stdout() -> None:

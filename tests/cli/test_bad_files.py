@@ -17,6 +17,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from repro_audit.cli.app import _called
 from tests.helpers.tiny_models import tiny_folder, tiny_gguf
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -323,6 +324,23 @@ def test_interrupt_in_the_middle(model, tmp_path):
     assert process.returncode == 130, err
     assert "Traceback" not in err
     assert list(tmp_path.iterdir()) == []
+
+
+def test_interrupt_while_a_class_is_made():
+    """Most of a start is imports, and Python 3.11 turns Ctrl-C in one of them into a RuntimeError."""
+
+    class Field:
+        def __set_name__(self, owner, name):
+            raise KeyboardInterrupt
+
+    def command(common):
+        try:
+            type("Info", (), {"field": Field()})
+        except RuntimeError as error:
+            raise ImportError("cannot import Info") from error
+
+    with pytest.raises(KeyboardInterrupt):
+        _called(command, None, {})
 
 
 def test_full_disk(model, tmp_path):
