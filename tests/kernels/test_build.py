@@ -12,7 +12,7 @@ import pytest
 from repro_kernels.cpu import build, known_answer, native
 from repro_kernels.errors import BuildMismatchError
 
-MINIMAL = ("gemm.c", "gemm_simd.h", "common.h", "portable.c")
+MINIMAL = ("gemm.c", "gemm_row.h", "gemm_simd.h", "common.h", "portable.c")
 
 
 @pytest.fixture
