@@ -4,8 +4,7 @@ Every kernel gives one output element to one thread, which adds its products by 
 ascending inside a segment of 128, and its segments in order. So tiles, splits and launches cannot change a
 bit. Three forms:
 
-- ``_row``: few rows against weights with a contiguous axis K. A thread owns one (column, segment) pair, loads
-  16 bytes of its weights at a time, and the program adds the segments in order after a barrier.
+- ``repro_kernels.gpu.rows``: a few rows against weights with a contiguous axis K, in Gluon.
 - ``repro_kernels.gpu.tiles``: outer products out of shared memory, in Gluon, for whole tiles.
 - ``_plain``: the same outer products out of global memory, for anything: small sizes, Triton's interpreter.
 
@@ -26,7 +25,7 @@ import triton
 import triton.language as tl
 
 from repro_kernels.errors import UnsupportedError
-from repro_kernels.gpu import tiles
+from repro_kernels.gpu import rows, tiles
 from repro_kernels.gpu.language import load, store
 from repro_kernels.gpu.runtime import INTERPRETED, Build, device_of, launch
 
@@ -132,78 +131,6 @@ def _combine(
     store(out + at, scaled(acc, addend, alpha, beta, BIAS), inside)
 
 
-@triton.jit
-def _eight(tile):
-    """The columns of [..., 8], ascending."""
-    even, odd = tl.split(tl.reshape(tile, tile.shape[:-1] + [4, 2]))  # noqa: RUF005 - Triton's lists
-    c04, c26 = _pairs(even)
-    c15, c37 = _pairs(odd)
-    c0, c4 = tl.split(c04)
-    c2, c6 = tl.split(c26)
-    c1, c5 = tl.split(c15)
-    c3, c7 = tl.split(c37)
-    return c0, c1, c2, c3, c4, c5, c6, c7
-
-
-@triton.jit
-def _pairs(tile):
-    """[..., 4] -> its even and its odd columns, [..., 2] each."""
-    return tl.split(tl.reshape(tile, tile.shape[:-1] + [2, 2]))  # noqa: RUF005
-
-
-@triton.jit
-def _step(w, x, p):
-    """``p = fma(w, x, p)`` for w, p [BN, S] and x [S]."""
-    return tl.fma(w, tl.broadcast_to(x[None, :], [w.shape[0], w.shape[1]]), p)
-
-
-@triton.jit(do_not_specialize=["segments"])
-def _row(
-    a, b, bias, out, parts, N, K, segments, a_m, b_n, c_m, c_n, alpha, beta,
-    BIAS: tl.constexpr, VECTORS: tl.constexpr, BN: tl.constexpr, S: tl.constexpr,
-):  # fmt: skip
-    """BN columns of one row of out [M, N]; a and b contiguous along K; parts [M, N, segments] is its own."""
-    m = tl.program_id(0).to(tl.int64)
-    n = tl.program_id(1).to(tl.int64) * BN + tl.arange(0, BN)
-    a += m * a_m
-    rows = b + n[:, None, None] * b_n
-    column = parts + (m * N + n) * segments
-    for first in range(0, segments, S):
-        s = first + tl.arange(0, S)
-        p = tl.zeros([BN, S], tl.float32)
-        for step in range(0, 128, 16):
-            for u in tl.static_range(2):
-                base = s * 128 + step + u * 8
-                k = base[:, None] + tl.arange(0, 8)[None, :]
-                if VECTORS:
-                    real = (base < K)[:, None]
-                    x = load(a + k, real)
-                    w = load(rows + k[None, :, :], real[None, :, :] & (n < N)[:, None, None])
-                else:
-                    real = k < K
-                    x = load(a + k, real)
-                    w = load(rows + k[None, :, :], real[None, :, :] & (n < N)[:, None, None])
-                w0, w1, w2, w3, w4, w5, w6, w7 = _eight(w)
-                x0, x1, x2, x3, x4, x5, x6, x7 = _eight(x)
-                p = _step(w0, x0, p)
-                p = _step(w1, x1, p)
-                p = _step(w2, x2, p)
-                p = _step(w3, x3, p)
-                p = _step(w4, x4, p)
-                p = _step(w5, x5, p)
-                p = _step(w6, x6, p)
-                p = _step(w7, x7, p)
-        tl.store(column[:, None] + s[None, :], p, mask=(n < N)[:, None] & (s < segments)[None, :])
-    tl.debug_barrier()
-    acc = tl.zeros([BN], tl.float32)
-    for s in range(0, segments):
-        acc = acc + tl.load(column + s, mask=n < N, other=0.0)
-    addend = acc
-    if BIAS:
-        addend = load(bias + m * c_m + n * c_n, n < N)
-    store(out + m * N + n, scaled(acc, addend, alpha, beta, BIAS), n < N)
-
-
 class Batch(NamedTuple):
     """Three sizes of a batch, and each operand's three strides (a, b, bias or zeros, out)."""
 
@@ -298,26 +225,14 @@ def _run(
     c = (0, 0) if bias is None else bias.stride()[-2:]
     addend = out if bias is None else bias
     has_bias = bias is not None
-    contiguous = a.stride(-1) == 1 and b.stride(-1) == 1
-    if (
-        batches == 1
-        and m <= _ROWS
-        and start == 0
-        and contiguous
-        and k >= 64
-        and (m == 1 or out.stride(-2) == n)
-    ):
-        parts = torch.empty(m * n * segments, dtype=torch.float32, device=out.device)
-        lanes, columns = row_tiles(n, segments)
-        launch(
-            _row, (m, -(-n // columns)), a, b, addend, out, parts, n, k, segments,
-            a.stride(-2), b.stride(-2), *c, alpha, beta,
-            BIAS=has_bias, VECTORS=k % 8 == 0, BN=columns, S=lanes, num_warps=4,
-        )  # fmt: skip
+    by_rows = m <= _ROWS and start == 0 and k >= 64 and a.stride(-1) == 1 and b.stride(-1) == 1
+    if by_rows and batches == 1 and not INTERPRETED:
+        term = None if bias is None else bias.reshape(m, n)
+        rows.run(a.reshape(m, k), b.reshape(n, k), term, out.reshape(m, n), (alpha, beta))  # all of them views
         return
     form = None if INTERPRETED else tiles.choose(m, n, k, batches)
-    rows, columns = plain_tiles(m, n) if form is None else (form.rows, form.columns)
-    count = batches * -(-m // rows) * -(-n // columns)
+    height, width = plain_tiles(m, n) if form is None else (form.rows, form.columns)
+    count = batches * -(-m // height) * -(-n // width)
     share = -(-segments // min(max(_PROGRAMS // count, 1), max(segments, 1)))
     if segments * batches * m * n > _PARTS:
         share = segments
@@ -332,7 +247,7 @@ def _run(
     else:
         launch(
             _plain, grid, a, b, addend, out, parts, *sizes, *strides, alpha, beta,
-            BIAS=has_bias, SPLIT=split, BM=rows, BN=columns, num_warps=4 if rows * columns >= 2048 else 1,
+            BIAS=has_bias, SPLIT=split, BM=height, BN=width, num_warps=4 if height * width >= 2048 else 1,
         )  # fmt: skip
     if split:
         lanes = 256
@@ -340,14 +255,6 @@ def _run(
             _combine, -(-batches * m * n // lanes), parts, addend, out, m, n, *sizes[4:6], segments, batches,
             *c_step, *c, *o_step, out.stride(-2), alpha, beta, BIAS=has_bias, LANES=lanes, num_warps=4,
         )  # fmt: skip
-
-
-def row_tiles(n: int, segments: int) -> tuple[int, int]:
-    """Lanes along the segments and columns of a ``_row`` program."""
-    lanes = min(32, triton.next_power_of_2(max(segments, 1)))
-    if INTERPRETED:
-        return lanes, 64  # few programs: there each operation costs the same, whatever its width
-    return lanes, 4 if n <= 2048 else 8 if n <= 8192 else 16
 
 
 def plain_tiles(m: int, n: int) -> tuple[int, int]:
@@ -371,11 +278,6 @@ def _builds() -> Iterator[Build]:
             how = {"BIAS": not split, "SPLIT": split, "BM": 1 if split else 32, "BN": 128 if split else 64}
             options = {"num_warps": 1 if split else 4}
             yield Build(_plain, {**types, **integers, **factors}, {**named, **how}, options, pointers)
-        row = dict.fromkeys(("N", "K", "segments", "a_m", "b_n", "c_m", "c_n"), "i32")
-        for vectors in (True, False):
-            how = {"BIAS": vectors, "VECTORS": vectors, "BN": 8, "S": 32}
-            aligned = (*pointers, "K", "a_m", "b_n") if vectors else pointers
-            yield Build(_row, {**types, **row, **factors}, how, {}, aligned)
         last = dict.fromkeys(_combine.arg_names[3:18], "i32")
         some = {name: types[name] for name in ("parts", "bias", "out")}
         yield Build(_combine, {**some, **last, **factors}, {"BIAS": True, "LANES": 256}, {}, ("parts",))

@@ -17,6 +17,7 @@ import torch
 import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
+from triton.experimental.gluon import language as gl
 from triton.experimental.gluon._runtime import GluonASTSource, GluonJITFunction
 
 from repro_kernels.errors import UnsupportedError
@@ -29,6 +30,9 @@ INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 
 OLDEST = (8, 0)
 """The first compute capability the profile's kernels are made for."""
+
+barrier = gl.barrier if hasattr(gl, "barrier") else gl.thread_barrier
+"""The barrier of a program's threads in Gluon, whose name changed between Triton 3.6 and 3.9."""
 
 POINTERS = {
     torch.float32: "*fp32",
