@@ -22,7 +22,7 @@ import triton
 import triton.language as tl
 from repro_kernels.cpu import elementary as cpu
 from repro_kernels.gpu import elementary as gpu
-from repro_kernels.gpu import elementary_core, pow, trigonometric
+from repro_kernels.gpu import elementary_core, hyperbolic, inverse_trigonometric, pow, trigonometric
 
 from tests.gpu import exact_interpreter
 from tests.gpu.cases import bits
@@ -46,7 +46,7 @@ def _mark_power(i, hh, hl):
 
 
 def _set(name: str, value: Any) -> None:
-    for module in (elementary_core, trigonometric, pow):
+    for module in (elementary_core, hyperbolic, inverse_trigonometric, trigonometric, pow):
         if hasattr(module, name):
             setattr(module, name, value)
 

@@ -20,7 +20,7 @@ import numpy as np
 import torch
 import triton
 import triton.language as tl
-from repro_kernels.gpu import doubledouble, trigonometric
+from repro_kernels.gpu import doubledouble, inverse_trigonometric, trigonometric
 from repro_kernels.gpu.double import f64
 from repro_kernels.gpu.pow import power_fixed
 
@@ -60,11 +60,11 @@ def _pair(d, x, NAME: tl.constexpr):
     elif NAME == "tan":
         return trigonometric.tan_pair(x)
     elif NAME == "asin":
-        return trigonometric.asin_pair(d)
+        return inverse_trigonometric.asin_pair(d)
     elif NAME == "acos":
-        return trigonometric.acos_pair(d)
+        return inverse_trigonometric.acos_pair(d)
     elif NAME == "atan":
-        return trigonometric.atan_pair(d, f64(0.0))
+        return inverse_trigonometric.atan_pair(d, f64(0.0))
     elif NAME == "sinh":
         return doubledouble.sinh_pair(d)
     elif NAME == "cosh":

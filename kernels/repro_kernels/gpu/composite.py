@@ -10,7 +10,8 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from repro_kernels.gpu.elementary_core import erf_rn, exp_rn, expm1_rn, log1p_rn, tanh_rn
+from repro_kernels.gpu.elementary_core import exp_rn, expm1_rn, log1p_rn, tanh_rn
+from repro_kernels.gpu.hyperbolic import erf_rn
 
 
 @triton.jit

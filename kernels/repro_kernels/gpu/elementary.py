@@ -3,8 +3,8 @@
 
 A float32 result is the real function's value rounded to nearest even, or the composite's tree, each step
 rounded; a 16-bit result is one more rounding of it, on the operand upcast exactly. The functions themselves,
-their error bounds and their cost are in ``elementary_core.py``, ``trigonometric.py``, ``composite.py`` and
-``pow.py``. Tests: ``tests/gpu/cases_elementary.py``.
+their error bounds and their cost are in ``elementary_core.py``, ``hyperbolic.py``, ``trigonometric.py``,
+``inverse_trigonometric.py``, ``composite.py`` and ``pow.py``. Tests: ``tests/gpu/cases_elementary.py``.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from repro_kernels.cpu.elementary import ALIASES, COMPOSITE, ELEMENTARY, SUPPORT
 from repro_kernels.errors import UnsupportedError
 from repro_kernels.gpu import composite as trees
 from repro_kernels.gpu import elementary_core as core
-from repro_kernels.gpu import trigonometric
+from repro_kernels.gpu import hyperbolic, inverse_trigonometric, trigonometric
 from repro_kernels.gpu.language import load, store
 from repro_kernels.gpu.pow import pow_rn
 from repro_kernels.gpu.runtime import POINTERS, Build, device_of, launch
@@ -60,21 +60,21 @@ def _function(x, p0, p1, p2, NAME: tl.constexpr):
     elif NAME == "tan":
         return trigonometric.tan_rn(x)
     elif NAME == "asin":
-        return trigonometric.asin_rn(x)
+        return inverse_trigonometric.asin_rn(x)
     elif NAME == "acos":
-        return trigonometric.acos_rn(x)
+        return inverse_trigonometric.acos_rn(x)
     elif NAME == "atan":
-        return trigonometric.atan_rn(x)
+        return inverse_trigonometric.atan_rn(x)
     elif NAME == "sinh":
-        return core.sinh_rn(x)
+        return hyperbolic.sinh_rn(x)
     elif NAME == "cosh":
-        return core.cosh_rn(x)
+        return hyperbolic.cosh_rn(x)
     elif NAME == "tanh":
         return core.tanh_rn(x)
     elif NAME == "erf":
-        return core.erf_rn(x)
+        return hyperbolic.erf_rn(x)
     elif NAME == "erfc":
-        return core.erfc_rn(x)
+        return hyperbolic.erfc_rn(x)
     elif NAME == "rsqrt":
         return core.rsqrt_rn(x)
     elif NAME == "sqrt":

@@ -7,9 +7,9 @@ Both steps round the real function's value, so the bits depend on neither the st
 block. Special values are chosen branch-free in the core. NaN results are 0x7fc00000.
 
 Cost in fp64 operations per element, beside two conversions: exp 15, sigmoid and silu too; expm1 17; log 14
-and a quotient; tanh and gelu_tanh 19 and a quotient; erf and gelu 56 and a quotient; rsqrt 11, a root and a
-quotient. At half the fp32 rate (A100, H100, H200) that leaves exp, sigmoid and silu of float32 tensors to the
-memory's speed; at 1/64 of it (consumer GPUs) nothing.
+and a quotient; tanh and gelu_tanh 19 and a quotient; rsqrt 11, a root and a quotient. At half the fp32 rate
+(A100, H100, H200) that leaves exp, sigmoid and silu of float32 tensors to the memory's speed; at 1/64 of it
+(consumer GPUs) nothing.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ import triton.language as tl
 from repro_kernels.gpu.double import (
     MARGIN,
     SHIFTER,
-    absolute,
     absolute32,
     any_of,
     clamp,
@@ -35,9 +34,6 @@ from repro_kernels.gpu.double import (
     with_sign,
 )
 from repro_kernels.gpu.doubledouble import (
-    cosh_pair,
-    erf_pair,
-    erfc_pair,
     exp2_pair,
     exp_pair,
     expm1_pair,
@@ -46,12 +42,9 @@ from repro_kernels.gpu.doubledouble import (
     log10_pair,
     log_pair,
     rsqrt_pair,
-    sinh_pair,
     tanh_pair,
 )
 from repro_kernels.gpu.elementary_tables import (
-    ERF,
-    ERFC,
     EXPM1,
     LN2,
     LN2_LOW,
@@ -139,6 +132,20 @@ def expm1_rn(x):
     return tl.where(x == 0.0, x, y)
 
 
+@triton.jit
+def tanh_rn(x):
+    """Hyperbolic tangent."""
+    a = clamp(absolute32(x), 100.0).to(tl.float64)
+    m = expm1_core(a + a)
+    v = m / (m + 2.0)
+    y, near = nearest(v, x), near_boundary(v, MARGIN)
+    if any_of(near):
+        hard = undecided(v, MARGIN)
+        hi, lo = tanh_pair(a)
+        y = tl.where(hard, round_pair(hi, lo), y)
+    return with_sign(y, x)
+
+
 # ---- logarithms ----
 
 
@@ -219,90 +226,6 @@ def log1p_rn(x):
     if any_of(near):
         hard = undecided(v, MARGIN)
         hi, lo = log1p_pair(d)
-        y = tl.where(hard, round_pair(hi, lo), y)
-    return y
-
-
-# ---- hyperbolic functions ----
-
-
-@triton.jit
-def sinh_rn(x):
-    """Hyperbolic sine."""
-    a = clamp(absolute32(x), 200.0).to(tl.float64)
-    m = expm1_core(a)
-    v = 0.5 * (m + m / (m + 1.0))
-    y, near = nearest(v, x), near_boundary(v, MARGIN)
-    if any_of(near):
-        hard = undecided(v, MARGIN)
-        hi, lo = sinh_pair(a)
-        y = tl.where(hard, round_pair(hi, lo), y)
-    return with_sign(y, x)
-
-
-@triton.jit
-def cosh_rn(x):
-    """Hyperbolic cosine."""
-    a = clamp(absolute32(x), 200.0).to(tl.float64)
-    e = exp_core(a)
-    v = 0.5 * (e + 1.0 / e)
-    y, near = nearest(v, x), near_boundary(v, MARGIN)
-    if any_of(near):
-        hard = undecided(v, MARGIN)
-        hi, lo = cosh_pair(a)
-        y = tl.where(hard, round_pair(hi, lo), y)
-    return y
-
-
-@triton.jit
-def tanh_rn(x):
-    """Hyperbolic tangent."""
-    a = clamp(absolute32(x), 100.0).to(tl.float64)
-    m = expm1_core(a + a)
-    v = m / (m + 2.0)
-    y, near = nearest(v, x), near_boundary(v, MARGIN)
-    if any_of(near):
-        hard = undecided(v, MARGIN)
-        hi, lo = tanh_pair(a)
-        y = tl.where(hard, round_pair(hi, lo), y)
-    return with_sign(y, x)
-
-
-# ---- error function ----
-
-
-@triton.jit
-def _erfc_tail(a):
-    """erfc(a), 0.9 <= a <= 10.3 (``rk_erfc_tail`` of csrc/elementary.h); a^2 is exact."""
-    p, q = 1.0 + 2.0 * a, a + 3.75
-    inverse = 1.0 / (p * q)
-    return exp_core(a * a * -1.0) * horner((a - 3.75) * p * inverse, ERFC) * (q * inverse)
-
-
-@triton.jit
-def erf_rn(x):
-    """Error function; it rounds to 1 from 3.92 on."""
-    a = clamp(absolute32(x), 8.0).to(tl.float64)
-    v = tl.where(a < 1.0, a * horner(a * a, ERF), 1.0 - _erfc_tail(a))
-    y, near = nearest(v, x), near_boundary(v, MARGIN)
-    if any_of(near):
-        hard = undecided(v, MARGIN)
-        hi, lo = erf_pair(a)
-        y = tl.where(hard, round_pair(hi, lo), y)
-    return with_sign(y, x)
-
-
-@triton.jit
-def erfc_rn(x):
-    """1 - erf(x): below the smallest midpoint from 10.06 on, and 2 from -3.84 down."""
-    d = clamp(x, 10.25).to(tl.float64)
-    a = absolute(d)
-    v = tl.where(a < 1.0, 1.0 - a * horner(a * a, ERF), _erfc_tail(a))
-    v = tl.where(d < 0.0, 2.0 - v, v)
-    y, near = nearest(v, x), near_boundary(v, MARGIN)
-    if any_of(near):
-        hard = undecided(v, MARGIN)
-        hi, lo = erfc_pair(d)
         y = tl.where(hard, round_pair(hi, lo), y)
     return y
 

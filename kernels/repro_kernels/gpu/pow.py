@@ -70,7 +70,7 @@ def _shift_right(ah, al, n):
 
 
 @triton.jit
-def _series(xh, xl, th, t2, COEFFICIENTS: tl.constexpr, COUNT: tl.constexpr):  # noqa: PLR0917
+def _series(xh, xl, th, t2, COEFFICIENTS: tl.constexpr, COUNT: tl.constexpr):
     """c_0 + x (c_1 + ... x (c_(COUNT-1) + x t))."""
     for i in tl.static_range(COUNT - 1, -1, -1):
         th, t2 = _mul(th, t2, xh, xl)
