@@ -228,7 +228,7 @@ def _run(
     by_rows = m <= _ROWS and start == 0 and k >= 64 and a.stride(-1) == 1 and b.stride(-1) == 1
     if by_rows and batches == 1 and not INTERPRETED:
         term = None if bias is None else bias.reshape(m, n)
-        rows.run(a.reshape(m, k), b.reshape(n, k), term, out.reshape(m, n), (alpha, beta))  # all of them views
+        rows.run(a.reshape(m, k), b.reshape(n, k), term, out.reshape(m, n), (alpha, beta))  # views
         return
     form = None if INTERPRETED else tiles.choose(m, n, k, batches)
     height, width = plain_tiles(m, n) if form is None else (form.rows, form.columns)

@@ -177,7 +177,7 @@ FORMS = (
 
 def choose(m: int, n: int, k: int, batches: int) -> Form | None:
     """The tile for a product, or None where a plain kernel serves better."""
-    if m < 8 or n < 32 or k < DEPTH:
+    if m < 2 or n < 32 or k < DEPTH:
         return None
     large, medium, small, least = FORMS
     if m <= 32:
