@@ -217,9 +217,9 @@ def _config(folder: Path, values: Mapping[str, Any]) -> PreTrainedConfig:
 
         model_type = values.get("model_type", "no model_type")
         own = " and asks for code of its own, which is never run" if "auto_map" in values else ""
+        reason = first_line(error).replace(str(folder), folder.name)  # a message names no local path
         raise InconclusiveError(
-            f"transformers {transformers.__version__} cannot read config.json ({model_type}){own}: "
-            + first_line(error),
+            f"transformers {transformers.__version__} cannot read config.json ({model_type}){own}: {reason}",
             hint="use a transformers version that knows this model type",
         ) from error
     return config
