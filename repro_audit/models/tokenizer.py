@@ -82,6 +82,10 @@ class Tokenizer:
             )
         return Prompt(prompt, tuple(int(i) for i in ids), text, date)
 
+    def encode_rendered(self, text: str) -> tuple[int, ...]:
+        """Tokens of what a chat template made of a prompt: it has every special token written out."""
+        return tuple(int(i) for i in self._backend(text, add_special_tokens=False)["input_ids"])
+
     def decode(self, token_ids: Sequence[int]) -> str:
         """The text of these tokens; special tokens are written out and spaces left as they are."""
         text: Any = self._backend.decode(

@@ -55,6 +55,7 @@ class Claim:
         opened: the envelope.
         manifest: the parsed payload.
         prompts, generated, texts: per sequence; from the inputs file where the manifest withholds them.
+        prompt_texts: of the prompts that the manifest shows as text.
         salt: of a private run.
         trace: per sequence, recorded point index -> row digests; None without a trace file.
     """
@@ -64,6 +65,7 @@ class Claim:
     prompts: tuple[tuple[int, ...], ...]
     generated: tuple[tuple[int, ...], ...]
     texts: tuple[str | None, ...]
+    prompt_texts: tuple[str | None, ...]
     salt: bytes | None
     trace: tuple[Mapping[int, Digests], ...] | None
 
@@ -84,6 +86,7 @@ def open_claim(options: Options) -> Claim:
         prompts = tuple(sequence.prompt or () for sequence in manifest.sequences)
         generated = tuple(sequence.generated or () for sequence in manifest.sequences)
         texts = tuple(sequence.text for sequence in manifest.sequences)
+        prompt_texts = tuple(sequence.prompt_text for sequence in manifest.sequences)
         salt = None
     else:
         if options.inputs is None:
@@ -92,9 +95,13 @@ def open_claim(options: Options) -> Claim:
         prompts = tuple(sequence.prompt for sequence in private.sequences)
         generated = tuple(sequence.generated for sequence in private.sequences)
         texts = tuple(sequence.text for sequence in private.sequences)
+        # What a chat template made of a private prompt is not kept, so it cannot be compared with the tokens.
+        prompt_texts = (None,) * len(prompts)
         salt = private.salt
     trace = options.trace if options.trace is not None else recorded.trace
-    return Claim(opened, manifest, prompts, generated, texts, salt, _read_trace(trace, manifest))
+    return Claim(
+        opened, manifest, prompts, generated, texts, prompt_texts, salt, _read_trace(trace, manifest)
+    )
 
 
 def _read_trace(path: Path | None, manifest: Manifest) -> tuple[Mapping[int, Digests], ...] | None:

@@ -36,7 +36,8 @@ _VERDICTS = {
     **dict.fromkeys(("RA204", "RA205", "RA206"), Verdict.DIVERGED),
     **dict.fromkeys(("RA301", "RA302", "RA303", "RA304"), Verdict.DIVERGED),
     **dict.fromkeys(
-        ("RA401", "RA402", "RA403", "RA404", "RA405", "RA406", "RA407", "RA408", "RA409"), Verdict.DIVERGED
+        ("RA401", "RA402", "RA403", "RA404", "RA405", "RA406", "RA407", "RA408", "RA409", "RA410"),
+        Verdict.DIVERGED,
     ),
     **dict.fromkeys(("RA307", "RA308", "RA501", "RA503", "RA504"), Verdict.INCONCLUSIVE),
 }
@@ -274,6 +275,13 @@ CODES = _table(
         "From here on the runs computed different things. Rows are compared up to this token; if none of "
         "them differs, the draw itself does.",
         "Look at the first row that differs before this token; if there is none, verify each run.",
+    ),
+    (
+        "RA410",
+        "the prompt's text does not come to its tokens",
+        "The recorded prompt text, or what the recorder's chat template made of it, is not what this "
+        "tokenizer turns into the recorded tokens: the answer was computed for another input than shown.",
+        "Rely on the tokens. If RA305 is there as well, it may be the tokenizer that differs.",
     ),
     (
         "RA501",

@@ -25,6 +25,7 @@ from repro_audit.verify.outcome import Verification, conclude
 
 if TYPE_CHECKING:
     from repro_audit.models.loaded import LoadedModel
+    from repro_audit.models.tokenizer import Tokenizer
 
 __all__ = ["Options", "Verification", "open_claim", "verify"]
 
@@ -217,7 +218,18 @@ def _tokens(claim: Claim, rerun: RunRecord) -> list[Finding]:
 def _texts(claim: Claim, model: LoadedModel) -> list[Finding]:
     if model.tokenizer is None:
         return []
-    return [
+    rendered = claim.manifest.chat.rendered if claim.manifest.chat is not None else ()
+    findings = [
+        Finding(
+            "RA410",
+            f"the prompt text of sequence {index} does not come to its tokens",
+            "tokens",
+            sequence=index,
+        )
+        for index, (text, tokens) in enumerate(zip(claim.prompt_texts, claim.prompts, strict=True))
+        if text is not None and not _comes_to(model.tokenizer, text, rendered[index : index + 1], tokens)
+    ]
+    return findings + [
         Finding(
             "RA404",
             f"the text of sequence {index} is not what its tokens decode to",
@@ -227,6 +239,16 @@ def _texts(claim: Claim, model: LoadedModel) -> list[Finding]:
         for index, (text, tokens) in enumerate(zip(claim.texts, claim.generated, strict=True))
         if text is not None and model.decode(tokens) != text
     ]
+
+
+def _comes_to(tokenizer: Tokenizer, text: str, rendered: tuple[str, ...], tokens: tuple[int, ...]) -> bool:
+    """Whether a prompt, or what the recorder's chat template made of it, is these tokens."""
+    if rendered and rendered[0]:
+        return text in rendered[0] and tokenizer.encode_rendered(rendered[0]) == tokens
+    try:
+        return tokenizer.encode(text).token_ids == tokens
+    except UsageError:
+        return False
 
 
 def _cache(manifest: Manifest, rerun: RunRecord) -> list[Finding]:

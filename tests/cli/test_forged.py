@@ -123,6 +123,32 @@ def test_the_text(verify_forged):
     assert verify_forged(forge) == (3, ["RA404"])
 
 
+def test_the_text_of_the_prompt(verify_forged):
+    def edit(predicate: Json) -> None:
+        predicate["sequences"][0]["promptText"] = "the man"
+
+    assert verify_forged(edit) == (3, ["RA410"])
+
+
+def test_the_text_of_a_prompt_in_a_chat_template(cli, model, key, tmp_path):
+    stem = tmp_path / "chat"
+    arguments = ["--prompt", "the man", "--chat", "--temperature", "0", "--max-new-tokens", "2", "--key", key]
+    assert cli("run", model, *arguments, "-o", stem, "-q").code == 0
+    path = tmp_path / "chat.manifest.json"
+    verify = ("verify", path, "--model", model, "--trusted-key", f"{key}.pub", "-f", "json")
+    assert cli(*verify).code == 0
+    for edit in (
+        lambda p: p["sequences"][0].update(promptText="the woman"),
+        lambda p: p["chat"].update(rendered=[p["chat"]["rendered"][0].replace("the man", "a man")]),
+    ):
+        statement = payload_of(path)
+        edit(statement["predicate"])
+        (tmp_path / "forged.manifest.json").write_bytes(seal(dumps(statement), load_private(str(key))))
+        ran = cli("verify", tmp_path / "forged.manifest.json", *verify[2:])
+        codes = [f["code"] for f in json.loads(ran.out)["findings"] if f["code"] != "RA203"]
+        assert (ran.code, codes) == (3, ["RA410"])
+
+
 def test_a_stop_token_of_the_recorder_s_own(verify_forged):
     """The answer ends where its rules end it, but they are not the model's."""
 
