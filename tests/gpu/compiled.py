@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import pkgutil
 import re
@@ -53,10 +54,18 @@ def plan(everything: bool = False) -> list[tuple[Build, int]]:
     return pairs
 
 
+_plan = functools.cache(plan)
+
+
 def problem(build: Build, target: int) -> str:
     """What the code of one specialisation must not hold but does; empty if nothing."""
     assembly = compile_for(build, target).asm
     return inspect(assembly["ptx"], assembly["llir"], target, build.fma)
+
+
+def problem_at(index: int, everything: bool) -> str:
+    """:func:`problem` of one entry of the plan, for a process that cannot be handed a kernel."""
+    return problem(*_plan(everything)[index])
 
 
 def inspect(ptx: str, llir: str, target: int, fma: bool) -> str:

@@ -6,7 +6,10 @@ In CI each kernel's first specialisation is compiled for all six targets and the
 
 from __future__ import annotations
 
+import functools
+import multiprocessing
 import os
+from concurrent.futures import ProcessPoolExecutor
 
 import pytest
 
@@ -14,17 +17,27 @@ pytest.importorskip("triton")
 
 from repro_kernels.gpu.runtime import Build
 
-from tests.gpu.compiled import TARGETS, builds, inspect, plan, problem
+from tests.gpu.compiled import TARGETS, builds, inspect, plan, problem_at
 
-PLAN = plan(os.environ.get("REPRO_COMPILE") == "all")
+EVERYTHING = os.environ.get("REPRO_COMPILE") == "all"
+PLAN = plan(EVERYTHING)
+
+
+@pytest.fixture(scope="module")
+def problems() -> list[str]:
+    """What is wrong with each entry of the plan, compiled on every core."""
+    check = functools.partial(problem_at, everything=EVERYTHING)
+    with ProcessPoolExecutor(os.cpu_count(), multiprocessing.get_context("spawn")) as pool:
+        return list(pool.map(check, range(len(PLAN)), chunksize=8))
 
 
 @pytest.mark.parametrize("target", TARGETS)
-def test_compiled_code_is_ieee(target: int) -> None:
-    found = {}
-    for build, where in PLAN:
-        if where == target and (what := problem(build, target)):
-            found[build.name] = what
+def test_compiled_code_is_ieee(target: int, problems: list[str]) -> None:
+    found = {
+        build.name: what
+        for (build, where), what in zip(PLAN, problems, strict=True)
+        if where == target and what
+    }
     assert found == {}
 
 
