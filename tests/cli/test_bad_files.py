@@ -321,7 +321,8 @@ def test_interrupt_in_the_middle(model, tmp_path):
     time.sleep(3)
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=60)
-    assert process.returncode == 130, err
+    # Python ends by the signal itself, which a shell shows as 130 too, if it interrupted an exec() of text.
+    assert process.returncode in (130, -signal.SIGINT), err
     assert "Traceback" not in err
     assert list(tmp_path.iterdir()) == []
 

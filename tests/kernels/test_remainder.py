@@ -1,4 +1,4 @@
-"""Remainders and whole quotients: the integers of ``repro_kernels.cpu.remainder`` against the spec's fractions."""
+"""Remainders and whole quotients: ``repro_kernels.cpu.remainder`` against the spec's fractions."""
 
 from __future__ import annotations
 
@@ -34,7 +34,8 @@ def test_bits(name: str, seed: int, flavour: str, other: str) -> None:
 def test_far_apart(name: str) -> None:
     """The largest quotients there are, and subnormal remainders: where iterations of a vendor's loop end."""
     x = torch.tensor([3.4028235e38, -3.4028235e38, 3e38, 1.0, 1e-38, 8e-45, -1e-40, 0.0, -0.0, 5.5, -5.5])
-    y = torch.tensor([1e-45, 7e-45, 1e-10, 1e-45, 3e-39, 3e-45, 3e-45, 3.0, -3.0, float("inf"), -float("inf")])
+    infinity = float("inf")
+    y = torch.tensor([1e-45, 7e-45, 1e-10, 1e-45, 3e-39, 3e-45, 3e-45, 3.0, -3.0, infinity, -infinity])
     check(name, x, y)
 
 
