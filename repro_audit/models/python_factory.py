@@ -137,7 +137,15 @@ def _inputs(spec: ModelSpec, inputs: object) -> dict[str, torch.Tensor] | None:
 
 
 def _structure(module: torch.nn.Module) -> str:
-    """A Python model's config: its modules' paths, classes and settings, as torch prints them."""
+    """A Python model's config: its modules' paths, classes and settings, as torch 2.11 prints them."""
     return sha256_of(
-        [[path, type(child).__qualname__, child.extra_repr()] for path, child in module.named_modules()]
+        [[path, type(child).__qualname__, _settings(child)] for path, child in module.named_modules()]
     )
+
+
+def _settings(module: torch.nn.Module) -> str:
+    if isinstance(module, torch.nn.LayerNorm):
+        # Later versions print whether it has a bias, which its tensors say; a digest must not move with them.
+        shape, affine = module.normalized_shape, module.elementwise_affine
+        return f"{shape}, eps={module.eps}, elementwise_affine={affine}"
+    return module.extra_repr()

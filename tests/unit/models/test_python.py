@@ -6,10 +6,11 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 from repro_audit import models
 from repro_audit.errors import InconclusiveError, UsageError
-from repro_audit.models.python_factory import forward_of
+from repro_audit.models.python_factory import _settings, forward_of
 
 HELPERS = "python:tests.helpers.tiny_models"
 
@@ -122,3 +123,9 @@ def test_infinite_buffers_are_allowed_and_hashed(tmp_path, monkeypatch):
     mask = "m.register_buffer('mask', torch.tensor([0.0, -torch.inf]))"
     body = f"m = torch.nn.Linear(2, 2).eval(); {mask}; return m"
     assert "mask" in {item.name for item in models.load(write(tmp_path, "m_mask", body)).tensors}
+
+
+def test_settings_are_those_of_every_torch_version():
+    """torch 2.11 prints a LayerNorm without its bias, 2.13 with it."""
+    assert _settings(torch.nn.LayerNorm(8)) == "(8,), eps=1e-05, elementwise_affine=True"
+    assert _settings(torch.nn.Linear(2, 3)) == "in_features=2, out_features=3, bias=True"
