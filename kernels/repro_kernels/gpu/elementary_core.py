@@ -23,6 +23,7 @@ from repro_kernels.gpu.double import (
     absolute32,
     any_of,
     clamp,
+    double_of,
     f64,
     horner,
     near_boundary,
@@ -58,7 +59,7 @@ from repro_kernels.gpu.elementary_tables import (
 from repro_kernels.gpu.language import canonical
 
 INFINITY = tl.constexpr(float("inf"))
-NAN = tl.constexpr(float("nan"))
+NAN_BITS = tl.constexpr(0x7FF8000000000000)  # not a NaN: Triton compares constants with themselves
 
 # ---- exponentials ----
 
@@ -153,7 +154,7 @@ def tanh_rn(x):
 def _log_specials(u, y):
     """y where 0 < u < infinity; else what a logarithm is at u."""
     y = tl.where(u == 0.0, f64(-INFINITY.value), y)
-    y = tl.where(u >= 0.0, y, f64(NAN.value))
+    y = tl.where(u >= 0.0, y, double_of(tl.full([], NAN_BITS.value, tl.int64)))
     return tl.where(u == f64(INFINITY.value), u, y)
 
 
