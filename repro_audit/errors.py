@@ -40,12 +40,6 @@ class UsageError(ReproAuditError):
     verdict = Verdict.USAGE
 
 
-class DivergedError(ReproAuditError):
-    """Comparable, and bits differ (exit 3)."""
-
-    verdict = Verdict.DIVERGED
-
-
 class UntrustedError(ReproAuditError):
     """A signature is missing, invalid or by no trusted key, or a manifest or trace is malformed (exit 4)."""
 

@@ -121,14 +121,14 @@ class _Capture:
         points = sorted({source[0] for source in sources if not isinstance(source, str)})
         self.found.append(site)
         self.axes.append(axes[0])
-        self.edges.append(tuple(self._edge(point, site) for point in points))
+        self.edges.append(tuple(self._edge(point) for point in points))
         self.weights.append(tuple(sorted(source for source in sources if isinstance(source, str))))
         self.names[site.name] = number
         self.tracer.declare(tensor, [(number, False)])
         setattr(tensor, "_repro_point", number)  # noqa: B010 (an attribute of ours on a tensor)
         self.kept.append(tensor)
 
-    def _edge(self, point: int, consumer: Site) -> Edge:
+    def _edge(self, point: int) -> Edge:
         consumed = self.found[point]
         if consumed.kind not in ("key", "value"):
             return Edge(point)

@@ -65,7 +65,6 @@ class Session:
         self.spans: Sequence[Span] = ()
         self.kv_points: dict[int, tuple[int, int]] = {}
         self._attention: attention.StepAttention | None = None
-        self._arguments: dict[str, Any] = {}
         self._cache_name = cache_argument(self.module)
         self._accepted = inspect.signature(self.module.forward).parameters
         keys = {site.layer: index for index, site in enumerate(self.plan.sites) if site.kind == "key"}
