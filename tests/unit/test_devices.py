@@ -119,7 +119,8 @@ def test_a_kernel_that_does_not_compile_is_one_sentence():
 def test_a_missing_c_compiler_is_one_sentence(tmp_path, monkeypatch):
     build = pytest.importorskip("triton.runtime.build")
     monkeypatch.setenv("CC", str(tmp_path / "no-compiler"))
-    lists = [[]] * (len(inspect.signature(build._build).parameters) - 3)
+    parameters = inspect.signature(build._build).parameters.values()
+    lists: list[list[str]] = [[] for p in parameters if p.default is p.empty][3:]
     with pytest.raises(InconclusiveError) as refusal, devices.failures_named("cuda:0"):
         build._build("x", str(tmp_path / "x.c"), str(tmp_path), *lists)
     said = "a kernel could not be compiled for cuda:0: FileNotFoundError"
