@@ -248,6 +248,8 @@ class _Run:
             self._matrix(op, operands, active)
         elif base == "bar":
             return
+        elif base == "cp":
+            self._copy(suffixes, operands, active)
         elif base == "mov":
             if suffixes[-1] == "pred":
                 self._write(operands[0], self._read(operands[1], np.dtype(np.bool_)), active)
@@ -291,6 +293,21 @@ class _Run:
             else:
                 cells[at[active]] = self._read(name, np.dtype(f"u{width}"))[active]
         return None
+
+    def _copy(self, suffixes: list[str], operands: list[str], active: Array) -> None:
+        """cp.async, at once; zeros behind the bytes that a fourth operand says. Groups have nothing to do."""
+        assert suffixes[0] == "async", suffixes
+        if suffixes[1] in ("commit_group", "wait_group"):
+            return
+        assert suffixes[-2:] == ["shared", "global"], suffixes
+        width = int(operands[2], 0)
+        taken = self._read(operands[3], np.dtype(np.uint32)).astype(np.int64) if len(operands) > 3 else width
+        into, source = self._address(operands[0]) + self.window, self._address(operands[1])
+        assert not (into % width)[active].any() and not (source % width)[active].any()
+        for byte in range(width):
+            real = active & (byte < taken)
+            self.shared[(into + byte)[active]] = 0
+            self.shared[(into + byte)[real]] = self.memory[(source + byte)[real]]
 
     def _matrix(self, op: str, operands: list[str], active: Array) -> None:
         """ldmatrix, stmatrix: 8 x 8 matrices of 16 bits; lane 8k + r has the address of row r of matrix k."""

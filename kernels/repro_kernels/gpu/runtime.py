@@ -19,6 +19,7 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon._runtime import GluonASTSource, GluonJITFunction
+from triton.experimental.gluon.language.nvidia.ampere import async_copy
 
 from repro_kernels.errors import UnsupportedError
 
@@ -33,6 +34,11 @@ OLDEST = (8, 0)
 
 barrier = gl.barrier if hasattr(gl, "barrier") else gl.thread_barrier
 """The barrier of a program's threads in Gluon, whose name changed between Triton 3.6 and 3.9."""
+
+copy_async = (
+    async_copy.async_load if hasattr(async_copy, "async_load") else async_copy.async_copy_global_to_shared
+)
+"""Gluon's asynchronous copy to shared memory (memory, pointers, mask), whose name changed likewise."""
 
 POINTERS = {
     torch.float32: "*fp32",
