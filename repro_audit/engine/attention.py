@@ -40,6 +40,8 @@ class StepAttention:
         self.take = take
         self.windows = windows
         self.cache: PositionCache | None = None
+        #: int32 [1] on the device, set where something is not finite; None: that is an error at once.
+        self.flag: torch.Tensor | None = None
         self.count = mode.fused("repro_kernels.attention", "attention.attention")
         self._positions: tuple[Any, list[torch.Tensor], torch.Tensor | None] | None = None
 
@@ -83,11 +85,16 @@ class StepAttention:
         keys, values = cache.keys[layer], cache.values[layer]
         assert keys is not None and values is not None
         window, kind = self.windows.get(layer), query.dtype
+        # Kernels of the CPU know no flag.
+        flagged = {} if self.flag is None else {"flag": self.flag}
         positions, lengths = self._step(cache, query.device)
         spans = cache.spans
         if lengths is not None:
-            slots = slice(cache.slot_of[spans[0].sequence], cache.slot_of[spans[-1].sequence] + 1)
-            longest = max(span.first for span in spans) + 1
+            if cache.single is not None:
+                slots, longest = slice(0, len(spans)), cache.single.bucket
+            else:
+                slots = slice(cache.slot_of[spans[0].sequence], cache.slot_of[spans[-1].sequence] + 1)
+                longest = max(span.first for span in spans) + 1
             out = attention.attention(
                 query[0].transpose(0, 1).unsqueeze(2),
                 keys[slots, :, :longest],
@@ -97,6 +104,7 @@ class StepAttention:
                 q_positions=positions[0],
                 k_length=lengths,
                 window=window,
+                **flagged,
             )
             return out.squeeze(2).unsqueeze(0)
         parts = []
@@ -110,6 +118,7 @@ class StepAttention:
                 out_dtype=kind,
                 q_positions=position,
                 window=window,
+                **flagged,
             )
             parts.append(out.transpose(1, 2))
         return parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
@@ -120,6 +129,8 @@ class StepAttention:
         """Query positions per call, made once per step; lengths when every sequence of adjacent slots has one
         row.
         """
+        if cache.single is not None:
+            return [cache.single.positions[:, None]], cache.single.lengths
         spans = cache.spans
         if self._positions is not None and self._positions[0] is spans:
             return self._positions[1], self._positions[2]

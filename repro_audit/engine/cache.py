@@ -8,9 +8,11 @@ are written and again at the end: what was read is then what was recorded.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
+from repro_kernels.ops import positions
 from transformers.cache_utils import Cache
 
 from repro_audit.errors import InconclusiveError
@@ -18,6 +20,21 @@ from repro_audit.trace.recorder import Span
 
 #: ``written(layer, key, value)``: both [rows, kv heads, head size], called with the dispatch mode off.
 Written = Callable[[int, torch.Tensor, torch.Tensor], None]
+
+
+@dataclass(frozen=True)
+class SingleRows:
+    """A step of one row per sequence whose positions only the device knows; row r belongs to slot r.
+
+    Attributes:
+        positions: int64 [rows].
+        lengths: int64 [rows], positions + 1.
+        bucket: a bound of the lengths: how many keys of the cache attention looks at.
+    """
+
+    positions: torch.Tensor
+    lengths: torch.Tensor
+    bucket: int
 
 
 class PositionCache(Cache):
@@ -42,14 +59,44 @@ class PositionCache(Cache):
         self.keys: list[torch.Tensor | None] = [None] * layers
         self.values: list[torch.Tensor | None] = [None] * layers
         self.spans: Sequence[Span] = ()
+        self.single: SingleRows | None = None
         self.slot_of: dict[int, int] = {}
         self._written = written
 
-    def begin(self, spans: Sequence[Span]) -> None:
-        """Say which rows of the coming step are which positions of which sequence."""
+    def begin(self, spans: Sequence[Span], single: SingleRows | None = None) -> None:
+        """Say which rows of the coming step are which positions of which sequence.
+
+        Args:
+            spans: by sequence; with ``single``, span r is row r and its first position means nothing.
+            single: where the rows go, if the device alone knows.
+        """
         self.spans = spans
+        self.single = single
         for span in spans:
-            self.slot_of.setdefault(span.sequence, len(self.slot_of))
+            self.slot(span.sequence)
+
+    def slot(self, sequence: int) -> int:
+        """The slot of a sequence; a new sequence gets the next one."""
+        return self.slot_of.setdefault(sequence, len(self.slot_of))
+
+    def front(self, sequences: Sequence[int]) -> list[int]:
+        """Move sequences to slots 0, 1, ... ; returns them by slot. Those in the way take their places."""
+        count = len(sequences)
+        taken = {self.slot(sequence): sequence for sequence in sequences}
+        free = [slot for slot in range(count) if slot not in taken]
+        for slot in sorted(slot for slot in taken if slot >= count):
+            self._exchange(free.pop(0), slot)
+        return sorted(sequences, key=self.slot_of.__getitem__)
+
+    def _exchange(self, first: int, second: int) -> None:
+        for held in (*self.keys, *self.values):
+            if held is not None:
+                moved = held[first].clone()
+                held[first] = held[second]
+                held[second] = moved
+        for sequence, slot in self.slot_of.items():
+            if slot in (first, second):
+                self.slot_of[sequence] = first + second - slot
 
     def update(
         self, key_states: torch.Tensor, value_states: torch.Tensor, layer_idx: int, *args: Any, **kwargs: Any
@@ -57,8 +104,12 @@ class PositionCache(Cache):
         """Write the step's rows [1, kv heads, rows, head size]; see ``packed`` for what comes back."""
         with torch._C._DisableTorchDispatch():
             keys, values = self._layer(layer_idx, key_states, value_states)
+            by_row = key_states[0].transpose(0, 1), value_states[0].transpose(0, 1)
             if self._written is not None:
-                self._written(layer_idx, key_states[0].transpose(0, 1), value_states[0].transpose(0, 1))
+                self._written(layer_idx, *by_row)
+            if self.single is not None:
+                positions.write_rows(keys, values, *by_row, self.single.positions)
+                return key_states, value_states
             for span in self.spans:
                 slot, rows, end = self.slot_of[span.sequence], slice(span.begin, span.end), span.first
                 end += span.end - span.begin

@@ -59,6 +59,8 @@ class ProfileMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.tagging = False
         #: True inside a layer whose parts are all fused: what is not a kernel there was never audited.
         self.silent = False
+        #: Token ids that the profile's own sampler left on the device: an embedding need not look at them.
+        self.drawn: torch.Tensor | None = None
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -147,6 +149,20 @@ class ProfileMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def fused(self, name: str, kernel: str) -> Cell:
         """The count of a fused kernel, which runs under the table with the same bits."""
         return self.cells.setdefault(name, Cell(Row("specified", kernel, _decompose)))
+
+    def counts(self) -> dict[Any, int]:
+        """Calls so far, by operator or kernel."""
+        return {func: cell.calls for func, cell in self.cells.items()}
+
+    def restore(self, counts: dict[Any, int]) -> None:
+        """Set the calls back to what :meth:`counts` said: what ran since is not part of the run."""
+        for func, cell in self.cells.items():
+            cell.calls = counts.get(func, 0)
+
+    def repeat(self, before: dict[Any, int], after: dict[Any, int], times: int) -> None:
+        """Count what ran between two :meth:`counts` ``times`` more."""
+        for func, calls in after.items():
+            self.cells[func].calls += times * (calls - before.get(func, 0))
 
     def _resolve(self, func: Any) -> Cell:
         row = self.table.get(func)

@@ -9,19 +9,17 @@ and memory, never a bit.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
-import torch
-from repro_kernels.cpu.sampling import sample
-from repro_kernels.errors import NonFiniteError
 
 from repro_audit.engine.cache import PositionCache
+from repro_audit.engine.decode_graph import Decoder, device_of
 from repro_audit.engine.score import score_module
+from repro_audit.engine.sequences import Running, draw
 from repro_audit.engine.session import STEP_LOGITS, STEP_ROWS, Session, check_length, session
-from repro_audit.errors import InconclusiveError, UsageError
+from repro_audit.errors import UsageError
 from repro_audit.progress import NullObserver, Observer
 from repro_audit.trace.record import RunRecord, SequenceRecord
 from repro_audit.trace.recorder import Recorder, Span
@@ -46,23 +44,6 @@ class Replay:
     id: int
     prompt: tuple[int, ...]
     generated: tuple[int, ...]
-
-
-@dataclass
-class _Sequence:
-    """A sequence in progress: ``index`` in request order, ``known`` tokens to feed, ``fed`` of them done."""
-
-    index: int
-    id: int
-    prompt: tuple[int, ...]
-    known: list[int]
-    replayed: bool
-    fed: int = 0
-    drawn: list[int] = field(default_factory=list)
-    top2: list[npt.NDArray[np.uint32]] = field(default_factory=list)
-
-    def first_logit(self, decoding: Decoding) -> int:
-        return len(self.prompt) - 1 if decoding.max_new_tokens else 0
 
 
 def record(
@@ -93,7 +74,7 @@ def record(
             model, model.example_inputs or {}, settings, observer=observer, row_salt=row_salt, fuse=fuse
         )
     sequences = [
-        _Sequence(index, request.id, request.prompt_ids, list(request.prompt_ids), replayed=False)
+        Running(index, request.id, request.prompt_ids, list(request.prompt_ids), replayed=False)
         for index, request in enumerate(requests)
     ]
     return _run(
@@ -126,7 +107,7 @@ def replay(
             model, model.example_inputs or {}, settings, observer=observer, row_salt=row_salt, fuse=fuse
         )
     started = [
-        _Sequence(
+        Running(
             index, item.id, item.prompt, [*item.prompt, *item.generated[:-1]], replayed=bool(item.generated)
         )
         for index, item in enumerate(sequences)
@@ -144,7 +125,7 @@ def replay(
 
 def _run(
     model: LoadedModel,
-    sequences: list[_Sequence],
+    sequences: list[Running],
     settings: RunSettings,
     *,
     observer: Observer,
@@ -155,7 +136,8 @@ def _run(
     decoding = settings.decoding
     _check(model, sequences, decoding)
     faults: list[str] = []
-    steps = 0
+    steps = replayed = 0
+    capturing = not settings.save_values
     with session(model, settings, fuse=fuse) as opened:
         recorder = Recorder(opened.plan.points, len(sequences), salt, save_values=settings.save_values)
         opened.recorder = recorder
@@ -168,8 +150,14 @@ def _run(
             batch = sequences[begin : begin + max(size, 1)]
             capacity = max(len(item.prompt) + max(decoding.max_new_tokens, len(item.known)) for item in batch)
             cache = opened.cache(len(batch), capacity)
-            steps += _run_batch(opened, batch, settings, cache, observer)
+            decoder = Decoder(opened, cache, decoding, device_of(opened) if capturing else None)
+            steps += _run_batch(opened, batch, settings, cache, decoder, observer)
+            capturing = capturing and not decoder.gave_up
+            replayed += decoder.replayed
             faults += _cache_faults(opened, recorder, cache, batch)
+        schedule = {"batch_size": size, "prefill_chunk": settings.prefill_chunk, "steps": steps}
+        if opened.device != "cpu":
+            schedule["replayed_steps"] = replayed
         return RunRecord(
             points=opened.plan.points,
             sequences=[
@@ -190,11 +178,11 @@ def _run(
             attention="eager",
             cache_faults=tuple(faults),
             values=dict(recorder.values()),
-            schedule={"batch_size": size, "prefill_chunk": settings.prefill_chunk, "steps": steps},
+            schedule=schedule,
         )
 
 
-def _check(model: LoadedModel, sequences: Sequence[_Sequence], decoding: Decoding) -> None:
+def _check(model: LoadedModel, sequences: Sequence[Running], decoding: Decoding) -> None:
     if not sequences:
         raise UsageError("there is no prompt to run", hint="give --prompt or --prompts")
     if len({item.id for item in sequences}) != len(sequences):
@@ -214,15 +202,23 @@ def _check(model: LoadedModel, sequences: Sequence[_Sequence], decoding: Decodin
 
 
 def _run_batch(
-    opened: Session, batch: list[_Sequence], settings: RunSettings, cache: PositionCache, observer: Observer
+    opened: Session,
+    batch: list[Running],
+    settings: RunSettings,
+    cache: PositionCache,
+    decoder: Decoder,
+    observer: Observer,
 ) -> int:
     """Feed every sequence to its end; returns the number of steps."""
     steps = 0
     while live := [item for item in batch if item.fed < len(item.known)]:
+        if decoder.takes(live):
+            steps += decoder.stretch(live, observer)
+            continue
         tokens: list[int] = []
         spans: list[Span] = []
         keep: list[int] = []
-        owners: list[_Sequence] = []
+        owners: list[Running] = []
         for item in live:
             first = item.first_logit(settings.decoding)
             count = _share(
@@ -241,73 +237,20 @@ def _run_batch(
         logits = opened.step(tokens, spans, keep, cache).cpu()
         steps += 1
         if keep:
-            _draw(logits, owners, settings.decoding)
+            draw(logits, owners, settings.decoding)
         observer.advance(len(tokens))
     return steps
 
 
-def _share(item: _Sequence, first: int, chunk: int, rows: int, logits: int) -> int:
+def _share(item: Running, first: int, chunk: int, rows: int, logits: int) -> int:
     """How many of its tokens a sequence feeds in the coming step."""
     count = min(len(item.known) - item.fed, rows, chunk or rows)
     wanted = item.fed + count - max(item.fed, first)
     return count - max(wanted - logits, 0) if wanted > 0 else count
 
 
-def _draw(logits: torch.Tensor, owners: list[_Sequence], decoding: Decoding) -> None:
-    """Draw one token per row, in order; note each row's two largest logits."""
-    with np.errstate(invalid="ignore"):
-        tops = _top2(logits.to(torch.float32))
-    for row, item in enumerate(owners):
-        item.top2.append(tops[row : row + 1])
-        if not decoding.max_new_tokens:
-            continue
-        position = len(item.prompt) + len(item.drawn)
-        try:
-            token = sample(
-                logits[row],
-                temperature=decoding.temperature,
-                seed=decoding.seed,
-                position=position,
-                sequence_id=item.id,
-                top_k=decoding.top_k,
-                top_p=decoding.top_p,
-            )
-        except NonFiniteError as error:
-            raise InconclusiveError(
-                f"{error} of sequence {item.id} at position {position - 1}",
-                hint="the model overflows on this input",
-            ) from error
-        item.drawn.append(token)
-        more = len(item.drawn) < decoding.max_new_tokens and token not in decoding.stop_token_ids
-        if not item.replayed and more:
-            item.known.append(token)
-
-
-def _top2(logits: torch.Tensor) -> npt.NDArray[np.uint32]:
-    """uint32 [rows, 2, 2]: (token id, fp32 bits) of the two largest logits, ties to the lowest id.
-
-    Raises:
-        InconclusiveError: a NaN logit.
-    """
-    values = logits.contiguous().numpy()
-    rows = np.arange(values.shape[0])
-    found = np.zeros((values.shape[0], 2, 2), dtype=np.uint32)
-    first = values.argmax(axis=1)
-    best = values[rows, first]
-    if np.isnan(best).any():
-        raise InconclusiveError("a logit is NaN", hint="the model overflows on this input")
-    found[:, 0, 0], found[:, 0, 1] = first, best.view(np.uint32)
-    if values.shape[1] > 1:
-        values[rows, first] = -np.inf
-        second = values.argmax(axis=1)
-        second = np.where(second == first, (first == 0).astype(np.int64), second)
-        found[:, 1, 0], found[:, 1, 1] = second, values[rows, second].view(np.uint32)
-        values[rows, first] = best
-    return found
-
-
 def _cache_faults(
-    opened: Session, recorder: Recorder, cache: PositionCache, batch: Sequence[_Sequence]
+    opened: Session, recorder: Recorder, cache: PositionCache, batch: Sequence[Running]
 ) -> list[str]:
     """Hash the cache again: rows that are not what was written, as ``point name s{sequence} position``."""
     faults = []

@@ -15,7 +15,7 @@ from torch import nn
 from repro_audit.devices import failures_named, placed, require_memory, resolve
 from repro_audit.engine import attention
 from repro_audit.engine.buffers import derived_buffers
-from repro_audit.engine.cache import PositionCache
+from repro_audit.engine.cache import PositionCache, SingleRows
 from repro_audit.engine.context import audited
 from repro_audit.engine.coverage import modules_covered
 from repro_audit.engine.dispatch import ProfileMode
@@ -65,6 +65,8 @@ class Session:
         self.spans: Sequence[Span] = ()
         self.kv_points: dict[int, tuple[int, int]] = {}
         self._attention: attention.StepAttention | None = None
+        #: int32 [1] on a GPU: set by a kernel that met something non-finite, read once per step.
+        self.flag: torch.Tensor | None = None
         self._cache_name = cache_argument(self.module)
         self._accepted = inspect.signature(self.module.forward).parameters
         keys = {site.layer: index for index, site in enumerate(self.plan.sites) if site.kind == "key"}
@@ -94,6 +96,8 @@ class Session:
                 }
                 window = windows(self.module, self.layout)
                 self._attention = attention.StepAttention(self.mode, queries, self._take, window)
+                if self.device != "cpu":
+                    self.flag = torch.zeros(1, dtype=torch.int32, device=self.device)
                 stack.enter_context(attention.registered(self._attention))
                 stack.enter_context(eager(self.module, attention.IMPLEMENTATION))
             else:
@@ -139,34 +143,91 @@ class Session:
         Raises:
             InconclusiveError: an operator outside the table, or a non-finite value where none may be.
         """
-        self.spans = spans
-        cache.begin(spans)
-        if self._attention is not None:
-            self._attention.cache = cache
         positions = torch.cat([torch.arange(s.first, s.first + s.end - s.begin) for s in spans])
-        device = self.device
         arguments: dict[str, Any] = {
-            "input_ids": torch.tensor([list(tokens)], device=device),
-            "position_ids": positions[None].to(device),
-            self._cache_name: cache,
-            "use_cache": True,
+            "input_ids": torch.tensor([list(tokens)], device=self.device),
+            "position_ids": positions[None].to(self.device),
         }
         every = len(keep) == len(tokens)
         if not every and keep:
-            arguments["logits_to_keep"] = torch.tensor(list(keep), device=device)
+            arguments["logits_to_keep"] = torch.tensor(list(keep), device=self.device)
         elif not keep:
             arguments["logits_to_keep"] = 1
-        arguments = {name: value for name, value in arguments.items() if name in self._accepted}
-        with self.mode:
-            output = self.module(**arguments)
-        logits: torch.Tensor = output.logits[0]
-        if not every and "logits_to_keep" not in arguments:
+        before = self.mode.counts()
+        cache.begin(spans)
+        logits = self._forward(arguments, spans, cache, self.flag)
+        if self.flag is not None and int(self.flag):
+            # Again without the flag: the error then names the layer.
+            self.discard(before)
+            logits = self._forward(arguments, spans, cache, None)
+        if not every and "logits_to_keep" not in self._accepted:
             logits = logits[list(keep)]
         if self.recorder is not None:
             if keep:
                 self.recorder.take(self.logits_point, logits, _kept_spans(spans, keep))
             self.recorder.flush()
         return logits[: len(keep)]
+
+    @property
+    def decodes(self) -> bool:
+        """Whether :meth:`decode` runs this model: its own attention, and an embedding of all it can draw."""
+        if not self.packed:
+            return False
+        module: Any = self.module
+        read, written = module.get_input_embeddings(), module.get_output_embeddings()
+        return written is not None and read.weight.shape[0] >= written.weight.shape[0]
+
+    def decode(
+        self, tokens: torch.Tensor, spans: Sequence[Span], single: SingleRows, cache: PositionCache
+    ) -> torch.Tensor:
+        """One forward pass of one row per sequence, which waits for nothing: the host need not know the values.
+
+        Args:
+            tokens: int64 [1, rows] on the device, drawn by the profile's sampler.
+            spans: row r of sequence ``spans[r].sequence``, which has slot r; first positions mean nothing.
+            single: positions, on the device.
+            cache: the batch's cache.
+
+        Returns:
+            [rows, vocabulary]. All points are taken, none is hashed yet. On a GPU :attr:`flag` says whether
+            something was not finite; then nothing of the step may be used.
+        """
+        arguments = {"input_ids": tokens, "position_ids": single.positions[None]}
+        cache.begin(spans, single)
+        self.mode.drawn = tokens
+        try:
+            logits = self._forward(arguments, spans, cache, self.flag)
+        finally:
+            self.mode.drawn = None
+        if self.recorder is not None:
+            self.recorder.take(self.logits_point, logits, spans)
+        return logits
+
+    def discard(self, before: dict[Any, int]) -> None:
+        """Forget what was taken and counted since ``before``: the step runs again."""
+        self.mode.restore(before)
+        if self.recorder is not None:
+            self.recorder.discard()
+
+    def _forward(
+        self,
+        arguments: dict[str, Any],
+        spans: Sequence[Span],
+        cache: PositionCache,
+        flag: torch.Tensor | None,
+    ) -> torch.Tensor:
+        """Logits [rows, vocabulary] of a step that the cache has begun."""
+        self.spans = spans
+        if self._attention is not None:
+            self._attention.cache = cache
+            self._attention.flag = flag
+        if flag is not None:
+            flag.zero_()
+        given = {**arguments, self._cache_name: cache, "use_cache": True}
+        with self.mode:
+            output = self.module(**{name: value for name, value in given.items() if name in self._accepted})
+        logits: torch.Tensor = output.logits[0]
+        return logits
 
     def modules(self) -> tuple[ModuleCount, ...]:
         """Coverage per kind of module."""

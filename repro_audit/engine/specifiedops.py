@@ -345,8 +345,10 @@ def embedding(mode: Any, func: Any, args: Any, kwargs: Any) -> Any:
     """Rows of the table, cast to the activation type."""
     table, index = args[0], args[1]
     stored = stored_of(table)
-    if index.numel():
-        # Before a GPU would stop the whole process over it; and -1 is no row from the end.
+    if index.numel() and index is not mode.drawn:
+        # Before a GPU would stop the whole process over it; and -1 is no row from the end. The ids that our
+        # own sampler drew on the device are in range by construction (Session.decodes), and looking would
+        # make the host wait.
         low, high = torch.aminmax(index)
         if bool((low < 0) | (high >= stored.shape[0])):
             raise mode.refuse(

@@ -7,7 +7,7 @@ of all points then share the hash's vector lanes, and leave a GPU in one transfe
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,6 +31,19 @@ class Span:
     first: int
     begin: int
     end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Sealed:
+    """The row digests of one step, left where its tensors are, and which rows they are.
+
+    Attributes:
+        digests: uint8 [rows, 32].
+        parts: per tensor taken, its point, the spans, the header and how many rows it has.
+    """
+
+    digests: torch.Tensor
+    parts: tuple[tuple[int, Sequence[Span], RowHeader, int], ...]
 
 
 class Recorder:
@@ -88,6 +101,43 @@ class Recorder:
         )
         for (point, spans, header, *_), tensor, digests in zip(pending, tensors, found, strict=True):
             self._store(point, spans, header, tensor, digests)
+
+    def discard(self) -> None:
+        """Forget what waits: the step runs again."""
+        self._pending.clear()
+
+    def seal(self) -> Sealed:
+        """Hash what waits without bringing it to the host: the end of a step that may be replayed.
+
+        Every span of such a step is one row; where in its sequence it lies, :meth:`commit` is told.
+        """
+        pending, self._pending = self._pending, []
+        found = digest_many([(tensor, key, dims) for _, _, _, tensor, key, dims in pending])
+        parts = tuple(
+            (point, spans, header, len(digests))
+            for (point, spans, header, *_), digests in zip(pending, found, strict=True)
+        )
+        rows = [torch.from_numpy(digests) for digests in found]
+        return Sealed(torch.cat(rows) if rows else torch.empty(0, 32, dtype=torch.uint8), parts)
+
+    def commit(self, sealed: Sealed, digests: Digests, first: Mapping[int, int]) -> None:
+        """Record what runs of a sealed step gave.
+
+        Args:
+            sealed: of any of the runs.
+            digests: uint8 [runs, rows, 32].
+            first: sequence to its position in the first run; each run is one further.
+        """
+        begin = 0
+        for point, spans, header, rows in sealed.parts:
+            part = digests[:, begin : begin + rows]
+            begin += rows
+            if self._points[point].domain == "kv":
+                part = part.reshape(len(digests), len(spans), -1, 32)
+            for span in spans:
+                own = np.ascontiguousarray(part[:, span.begin])
+                entry = self._found[span.sequence].setdefault(point, (header, first[span.sequence], []))
+                entry[2].append(own)
 
     def changed(self, point: int, sequence: int, tensor: torch.Tensor) -> list[int]:
         """Positions whose rows, hashed again, are not what was recorded.

@@ -11,6 +11,7 @@ import functools
 import math
 from typing import Any
 
+import numpy as np
 import torch
 
 from repro_kernels.cpu import native, order
@@ -19,7 +20,7 @@ from repro_kernels.errors import NonFiniteError, UnsupportedError
 from repro_kernels.spec.floats import rn32
 from repro_kernels.spec.philox import philox, uniform
 
-__all__ = ["philox", "sample"]
+__all__ = ["philox", "sample", "sample_rows", "top_two"]
 
 _FIRST_LOOK = 1024
 
@@ -105,3 +106,64 @@ def _nucleus(y: torch.Tensor, p: float) -> torch.Tensor:
         if count < looked or looked == n:
             break
     return ids[:count]
+
+
+def top_two(logits: torch.Tensor) -> torch.Tensor:
+    """The two largest logits of each row, ties to the lowest id; a NaN is above every number.
+
+    Args:
+        logits: float32, bfloat16 or float16 [rows, vocabulary], at least one column.
+
+    Returns:
+        int64 [rows, 2, 2]: (token id, float32 bits) of the largest and of the second; the second of a
+        vocabulary of one is (0, 0).
+    """
+    values = logits.to(torch.float32, copy=True).contiguous().numpy()
+    rows = np.arange(values.shape[0])
+    found = np.zeros((values.shape[0], 2, 2), dtype=np.int64)
+    first = values.argmax(axis=1)
+    found[:, 0, 0], found[:, 0, 1] = first, values[rows, first].view(np.uint32)
+    if values.shape[1] > 1:
+        values[rows, first] = -np.inf
+        second = values.argmax(axis=1)
+        # Nothing above -inf is left: the lowest id that is not the first.
+        second = np.where(second == first, (first == 0).astype(np.int64), second)
+        found[:, 1, 0], found[:, 1, 1] = second, values[rows, second].view(np.uint32)
+    return torch.from_numpy(found)
+
+
+def sample_rows(
+    logits: torch.Tensor,
+    *,
+    temperature: float,
+    seed: int,
+    positions: torch.Tensor,
+    ids: torch.Tensor,
+    flag: torch.Tensor,
+    top_k: int = 0,
+    top_p: float = 1.0,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """:func:`sample` of every row and :func:`top_two`; on a GPU nothing is read back to the host.
+
+    Args:
+        logits: float32, bfloat16 or float16 [rows, vocabulary].
+        temperature: as in :func:`sample`, as are seed, top_k and top_p.
+        positions: int64 [rows], of the tokens being drawn.
+        ids: int64 [rows], recorded ids; one of 2^63 or more as its two's complement.
+        flag: int32 [1], set to 1 where :func:`sample` would raise NonFiniteError; that row's token is void.
+
+    Returns:
+        int64 [rows], the tokens; int64 [rows, 2, 2], as :func:`top_two` gives them.
+
+    Raises:
+        UnsupportedError, ValueError: as :func:`sample`.
+    """
+    tokens = []
+    for row, position, identity in zip(logits, positions.tolist(), ids.tolist(), strict=True):
+        how = {"position": position, "sequence_id": identity % 2**64, "top_k": top_k, "top_p": top_p}
+        try:
+            tokens.append(sample(row, temperature=temperature, seed=seed, **how))
+        except NonFiniteError:
+            flag.fill_(1)
+            tokens.append(0)
+    return torch.tensor(tokens), top_two(logits)
