@@ -152,6 +152,7 @@ class Decoder:
         device: from :func:`device_of`.
 
     Attributes:
+        cache: the batch's cache.
         device: None once the run goes on without.
         gave_up: whether that is so because a step could not be captured, or was not sound.
         replayed: steps that were replayed.
@@ -160,10 +161,11 @@ class Decoder:
     def __init__(
         self, opened: Session, cache: PositionCache, decoding: Decoding, device: Device | None
     ) -> None:
+        self.cache = cache
         self.device = device if decoding.max_new_tokens > 0 else None
         self.gave_up = False
         self.replayed = 0
-        self._opened, self._cache, self._decoding = opened, cache, decoding
+        self._opened, self._decoding = opened, decoding
         self._stages: dict[tuple[int, int], _Stage] = {}
         self._watched = False
 
@@ -176,7 +178,7 @@ class Decoder:
     def stretch(self, live: Sequence[Running], observer: Observer) -> int:
         """Decode until a sequence ends or the bucket is full; returns how many steps count, perhaps none."""
         by_index = {item.index: item for item in live}
-        rows = [by_index[index] for index in self._cache.front(list(by_index))]
+        rows = [by_index[index] for index in self.cache.front(list(by_index))]
         first = {item.index: item.fed for item in rows}
         stage = self._stage(rows)
         limit = min(self._decoding.max_new_tokens - len(item.drawn) for item in rows)
@@ -214,12 +216,12 @@ class Decoder:
 
     def _stage(self, rows: Sequence[Running]) -> _Stage:
         longest = max(item.fed for item in rows) + 1
-        bucket = min(max(LEAST_BUCKET, 1 << (longest - 1).bit_length()), self._cache.capacity)
+        bucket = min(max(LEAST_BUCKET, 1 << (longest - 1).bit_length()), self.cache.capacity)
         key = (len(rows), bucket)
         if key not in self._stages:
             # Sequences only leave a batch, so as many rows later are the same sequences.
             owners = [(item.index, item.id) for item in rows]
-            step = StaticStep(self._opened, self._cache, self._decoding, owners, bucket)
+            step = StaticStep(self._opened, self.cache, self._decoding, owners, bucket)
             self._stages[key] = _Stage(step)
         return self._stages[key]
 

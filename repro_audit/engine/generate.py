@@ -151,7 +151,7 @@ def _run(
             capacity = max(len(item.prompt) + max(decoding.max_new_tokens, len(item.known)) for item in batch)
             cache = opened.cache(len(batch), capacity)
             decoder = Decoder(opened, cache, decoding, device_of(opened) if capturing else None)
-            steps += _run_batch(opened, batch, settings, cache, decoder, observer)
+            steps += _run_batch(opened, batch, settings, decoder, observer)
             capturing = capturing and not decoder.gave_up
             replayed += decoder.replayed
             faults += _cache_faults(opened, recorder, cache, batch)
@@ -202,12 +202,7 @@ def _check(model: LoadedModel, sequences: Sequence[Running], decoding: Decoding)
 
 
 def _run_batch(
-    opened: Session,
-    batch: list[Running],
-    settings: RunSettings,
-    cache: PositionCache,
-    decoder: Decoder,
-    observer: Observer,
+    opened: Session, batch: list[Running], settings: RunSettings, decoder: Decoder, observer: Observer
 ) -> int:
     """Feed every sequence to its end; returns the number of steps."""
     steps = 0
@@ -234,7 +229,7 @@ def _run_batch(
                     keep.append(row)
                     owners.append(item)
             item.fed += count
-        logits = opened.step(tokens, spans, keep, cache).cpu()
+        logits = opened.step(tokens, spans, keep, decoder.cache).cpu()
         steps += 1
         if keep:
             draw(logits, owners, settings.decoding)

@@ -180,7 +180,7 @@ class Session:
     def decode(
         self, tokens: torch.Tensor, spans: Sequence[Span], single: SingleRows, cache: PositionCache
     ) -> torch.Tensor:
-        """One forward pass of one row per sequence, which waits for nothing: the host need not know the values.
+        """One forward pass of one row per sequence that waits for nothing: the host knows no token.
 
         Args:
             tokens: int64 [1, rows] on the device, drawn by the profile's sampler.

@@ -122,3 +122,57 @@ def logits(kernels: Kernels, device: torch.device) -> Results:
         for t in (row, row.bfloat16(), masked, torch.zeros(n)):
             found.append(_draws(kernels, t.to(device), 4, 0.8))
     return found
+
+
+def _rows(kernels: Kernels, logits: torch.Tensor, temperatures: Sequence[float]) -> Results:
+    """Tokens, the two best logits and the flag of every row, for every processor."""
+    found = []
+    positions = torch.arange(7, 7 + len(logits), device=logits.device)
+    ids = positions * -(2**60) + 1
+    for temperature in temperatures:
+        for how in _PROCESSORS if temperature else ({},):
+            flag = torch.zeros(1, dtype=torch.int32, device=logits.device)
+            tokens, tops = kernels.sampling.sample_rows(
+                logits,
+                temperature=temperature,
+                seed=2**64 - 5,
+                positions=positions,
+                ids=ids,
+                flag=flag,
+                **how,
+            )
+            found += [tops, flag] if int(flag) else [tokens, tops, flag]
+    return found
+
+
+@case("sampling: small rows", small=True)
+def small_rows(kernels: Kernels, device: torch.device) -> Results:
+    inf = float("inf")
+    ties = torch.tensor([[-0.0, 0.0, -1.0], [-inf, -inf, -inf], [2.0, 3.0, 3.0], [-inf, 1.0, -inf]])
+    bad = torch.tensor([[1.0, inf, 0.0], [0.0, 1.0, 2.0]])
+    nan = torch.tensor([[1.0, float("nan"), 5.0]])
+    found: list[torch.Tensor] = []
+    for t in (
+        values((3, 19), 1),
+        values((2, 40), 2).bfloat16(),
+        values((2, 1), 3),
+        ties,
+        ties[:, :2],
+        bad,
+        nan,
+    ):
+        found += _rows(kernels, t.to(device), (0.0, 0.7) if t is not ties else (0.0,))
+        found.append(kernels.sampling.top_two(t.to(device)))
+    return found
+
+
+@case("sampling: rows of logits", small=False)
+def rows_of_logits(kernels: Kernels, device: torch.device) -> Results:
+    found: list[torch.Tensor] = []
+    for n in (1023, 1025, 8192, 8193, 49152, 128256):
+        rows = values((3, n), n) * 4
+        rows[1].masked_fill_(values((n,), n + 1) > 1, float("-inf"))
+        rows[2] = 0.5
+        for t in (rows, rows.half()):
+            found += _rows(kernels, t.to(device), (0.0, 0.8))
+    return found

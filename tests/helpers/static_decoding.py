@@ -1,4 +1,4 @@
-"""Decode steps without a GPU: the device of :mod:`repro_audit.engine.decode_graph`, whose graphs are the step."""
+"""Static decode steps without a GPU: a device for :mod:`repro_audit.engine.decode_graph`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from repro_audit.engine.session import Session
 
 
 class Pretended:
-    """Executes what a CUDA device would replay: the step again, its counts taken back, as a graph has none."""
+    """Executes what a CUDA device would replay, and takes the counts back: a graph counts nothing."""
 
     def __init__(self, opened: Session, breaks: str = "") -> None:
         self.opened = opened

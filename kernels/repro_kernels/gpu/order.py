@@ -27,7 +27,7 @@ _CHUNK = 1 << 13
 
 
 @triton.jit
-def _key(x):
+def order_key(x):
     """int32 in the order of float32 x: -0 as +0, every NaN above all."""
     bits = x.to(tl.int32, bitcast=True)
     size = bits & 0x7FFFFFFF
@@ -39,7 +39,7 @@ def _key(x):
 @triton.jit
 def _best_key(x, LEAST: tl.constexpr):
     """The key of which the greatest is best: NaN either way."""
-    key = _key(x)
+    key = order_key(x)
     if LEAST:
         key = tl.where(key == 0x7FFFFFFF, key, ~key)
     return key
@@ -87,7 +87,7 @@ def _sort_keys(x, keys, n, total, DESCENDING: tl.constexpr, BLOCK: tl.constexpr)
     if DESCENDING:
         i = 0x7FFFFFFF - i
     value = tl.load(x + e, mask=inside, other=0.0).to(tl.float32)
-    tl.store(keys + e, (_key(value).to(tl.int64) << 32) | i, mask=inside)
+    tl.store(keys + e, (order_key(value).to(tl.int64) << 32) | i, mask=inside)
 
 
 def argmax(x: torch.Tensor, dim: int | None = None, keepdim: bool = False) -> torch.Tensor:
@@ -190,6 +190,20 @@ def _back(rows: torch.Tensor, x: torch.Tensor, dim: int) -> torch.Tensor:
 
 def _take(x: torch.Tensor, dim: int, indices: torch.Tensor) -> torch.Tensor:
     return x.gather(dim, indices) if x.dim() else x.expand(indices.shape).clone()
+
+
+def keys(rows: torch.Tensor) -> torch.Tensor:
+    """int64 in the order of a descending sort of each row: the greatest is first, no two are equal.
+
+    Args:
+        rows: float32, bfloat16 or float16 [..., n], contiguous.
+    """
+    return _keys(rows, True)
+
+
+def indices(found: torch.Tensor) -> torch.Tensor:
+    """The positions in their rows that :func:`keys` are of."""
+    return _indices(found, True)
 
 
 def _keys(rows: torch.Tensor, descending: bool) -> torch.Tensor:

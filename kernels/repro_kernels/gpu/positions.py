@@ -23,7 +23,7 @@ def _write(
     keys, values, new_keys, new_values, positions, heads, capacity, size, width,
     k_row, k_head, k_step, v_row, v_head, v_step, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Row program_id(0), elements of all heads of one key and one value: a block of each per program_id(1)."""
+    """Row program_id(0): a block of the elements of all its heads, of key and value alike."""
     row = tl.program_id(0).to(tl.int64)
     position = tl.load(positions + row)
     e = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)

@@ -1,4 +1,4 @@
-"""Decoding by static steps gives the record of decoding operator by operator: rows, tokens, top logits, counts."""
+"""Decoding by static steps gives the record of decoding operator by operator."""
 
 from __future__ import annotations
 
