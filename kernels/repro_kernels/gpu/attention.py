@@ -239,10 +239,12 @@ def attention(
     window: int | None = None,
     k_length: torch.Tensor | None = None,
     softcap: float | None = None,
+    flag: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """Softmax attention: :func:`repro_kernels.cpu.attention.attention`, with the same errors.
 
-    The call waits for the device: whether everything was finite is part of its answer.
+    The call waits for the device: whether everything was finite is part of its answer. With ``flag`` (int32
+    [1]) it does not; where the CPU might raise NonFiniteError the flag is set to 1, and the result is void.
     """
     batch, heads, queries, depth = _four(q, "q")
     key_heads, keys = _four(k, "k")[1:3]
@@ -264,7 +266,9 @@ def attention(
         mask = mask.expand(batch, heads, queries, keys)
     positions = _integers(q_positions, (batch, queries), "q_positions")
     lengths = _integers(k_length, (batch,), "k_length")
-    flag = torch.zeros(1, dtype=torch.int32, device=q.device)
+    waits = flag is None
+    if flag is None:
+        flag = torch.zeros(1, dtype=torch.int32, device=q.device)
     together = max(1, _SCRATCH // (batch * heads * max(keys, 1)))
     for start in range(0, queries, together):
         some = slice(start, min(queries, start + together))
@@ -280,7 +284,7 @@ def attention(
             window,
             (rn32(scale), None if softcap is None else rn32(softcap)),
         )
-    if not flag.item():
+    if not waits or not flag.item():
         return out
     everything = [None if t is None else t.cpu() for t in (q, k, v, mask, q_positions, k_length)]
     left, key, value, allowed, places, ends = everything
