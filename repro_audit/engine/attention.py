@@ -85,8 +85,6 @@ class StepAttention:
         keys, values = cache.keys[layer], cache.values[layer]
         assert keys is not None and values is not None
         window, kind = self.windows.get(layer), query.dtype
-        # Kernels of the CPU know no flag.
-        flagged = {} if self.flag is None else {"flag": self.flag}
         positions, lengths = self._step(cache, query.device)
         spans = cache.spans
         if lengths is not None:
@@ -104,7 +102,7 @@ class StepAttention:
                 q_positions=positions[0],
                 k_length=lengths,
                 window=window,
-                **flagged,
+                flag=self.flag,
             )
             return out.squeeze(2).unsqueeze(0)
         parts = []
@@ -118,7 +116,7 @@ class StepAttention:
                 out_dtype=kind,
                 q_positions=position,
                 window=window,
-                **flagged,
+                flag=self.flag,
             )
             parts.append(out.transpose(1, 2))
         return parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)

@@ -59,7 +59,7 @@ class Device:
         """
         if self._pool is None:
             self._pool = torch.cuda.graph_pool_handle()
-            self._stream = torch.cuda.Stream(self._name)
+            self._stream = torch.cuda.Stream(self._name)  # type: ignore[no-untyped-call]
         graph = torch.cuda.CUDAGraph()
         current = torch.cuda.current_stream(self._name)
         assert self._stream is not None
@@ -96,7 +96,7 @@ class Device:
             self._held = [item for item in self._held if item is not held]
         with torch.cuda.device(self._name):
             held.copy_(source, non_blocking=True)
-            done = torch.cuda.Event()
+            done = torch.cuda.Event()  # type: ignore[no-untyped-call]
             done.record()
 
         def arrived() -> npt.NDArray[np.uint8]:

@@ -36,6 +36,7 @@ def attention(
     window: int | None = None,
     k_length: torch.Tensor | None = None,
     softcap: float | None = None,
+    flag: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """Softmax attention, query head h reading key head ``h // (H // Hkv)``.
 
@@ -50,6 +51,8 @@ def attention(
         window: at least 1: and only if position - j < window; needs ``q_positions``.
         k_length: int64 [B]: keys from this index on do not exist and are never read.
         softcap: c of c * tanh(x / c), used as its nearest float.
+        flag: int32 [1] to set to 1 instead of raising NonFiniteError; the result is void then. With it a GPU
+            need not be waited for.
 
     Returns:
         [B, H, Sq, Dv] of ``out_dtype``, in memory [B, Sq, H, Dv]. Where a query may attend to nothing: +0.
@@ -99,7 +102,9 @@ def attention(
     if status != 0:
         raise MemoryError("no memory for attention")
     kind, b, h, i, j = found
-    if kind:
+    if kind and flag is not None:
+        flag.fill_(1)
+    elif kind:
         where = f"batch entry {b}, head {h}, query {i}" + (f", key {j}" if j >= 0 else "")
         raise NonFiniteError(f"an attention {_KINDS[kind]} ({where})")
     return out
