@@ -151,11 +151,11 @@ def test_the_two_largest_of_each_row() -> None:
     }
     for row, expected in rows.items():
         logits = torch.tensor([row, row])
-        found = sampling.top_two(logits)
+        found = cpu.top_two(logits)
         assert found[:, :, 0].tolist() == [list(expected)] * 2
         bits = logits.view(torch.int32)[0, list(expected)].long() & 0xFFFFFFFF
         assert found[1, :, 1].tolist() == bits.tolist()
-    assert sampling.top_two(torch.tensor([[5.0]])).tolist() == [[[0, 0x40A00000], [0, 0]]]
+    assert cpu.top_two(torch.tensor([[5.0]])).tolist() == [[[0, 0x40A00000], [0, 0]]]
 
 
 def test_rows_are_drawn_one_by_one() -> None:
@@ -163,12 +163,12 @@ def test_rows_are_drawn_one_by_one() -> None:
     flag = torch.zeros(1, dtype=torch.int32)
     at, ids = torch.tensor([4, 5, 2**31]), torch.tensor([0, 2**63 - 1, -1])
     how = {"temperature": 0.7, "seed": 9, "top_k": 7, "top_p": 0.8}
-    tokens, tops = sampling.sample_rows(logits, positions=at, ids=ids, flag=flag, **how)
+    tokens, tops = cpu.sample_rows(logits, positions=at, ids=ids, flag=flag, **how)
     for row in range(3):
-        one = sampling.sample(logits[row], position=int(at[row]), sequence_id=int(ids[row]) % 2**64, **how)
+        one = cpu.sample(logits[row], position=int(at[row]), sequence_id=int(ids[row]) % 2**64, **how)
         assert int(tokens[row]) == one
-    assert tops.tolist() == sampling.top_two(logits).tolist()
+    assert tops.tolist() == cpu.top_two(logits).tolist()
     assert not int(flag)
     logits[1, 3] = float("nan")
-    sampling.sample_rows(logits, positions=at, ids=ids, flag=flag, **how)
+    cpu.sample_rows(logits, positions=at, ids=ids, flag=flag, **how)
     assert int(flag) == 1
