@@ -176,3 +176,32 @@ def rows_of_logits(kernels: Kernels, device: torch.device) -> Results:
         for t in (rows, rows.half()):
             found += _rows(kernels, t.to(device), (0.0, 0.8))
     return found
+
+
+def _sums(kernels: Kernels, rows: torch.Tensor) -> torch.Tensor:
+    """On the GPU by blocks; on the CPU one addition after the other."""
+    if hasattr(kernels.sampling, "ascending_sums"):
+        return kernels.sampling.ascending_sums(rows)
+    return kernels.reduce.cumsum(rows.float(), 1)
+
+
+def _ascents(n: int) -> list[torch.Tensor]:
+    """Rows that sum up through many exponents, half-way cases, subnormal numbers, and to infinity."""
+    spread = values((3, n), n).abs()
+    ties = torch.full((2, n), 1.0)
+    ties[0, 0], ties[1, 0] = 2.0**24, 2.0**24 + 2
+    ties[1, 1::3] = 3.0
+    tiny = torch.arange(1, n + 1, dtype=torch.int32).view(torch.float32)[None]
+    growing = torch.exp2(torch.arange(n) % 250 - 125.0)[None]
+    even = torch.full((1, n), 1.0 / n)
+    return [spread, ties, tiny, growing, even, growing * 2.0**126, spread * 0, ties.bfloat16()]
+
+
+@case("sampling: small sums", small=True)
+def small_sums(kernels: Kernels, device: torch.device) -> Results:
+    return [_sums(kernels, rows.to(device)) for n in (1, 2, 90) for rows in _ascents(n) if n > 1]
+
+
+@case("sampling: sums", small=False)
+def sums(kernels: Kernels, device: torch.device) -> Results:
+    return [_sums(kernels, rows.to(device)) for n in (2047, 2048, 2049, 128256) for rows in _ascents(n)]

@@ -19,9 +19,9 @@ import triton.language as tl
 from repro_kernels.cpu.layout import number
 from repro_kernels.errors import NonFiniteError, UnsupportedError
 from repro_kernels.gpu import order
+from repro_kernels.gpu.ascending import ascending_sums
 from repro_kernels.gpu.language import store
 from repro_kernels.gpu.order import order_key
-from repro_kernels.gpu.reduce import cumsum
 from repro_kernels.gpu.runtime import Build, launch
 from repro_kernels.gpu.softmax import softmax
 from repro_kernels.spec.floats import rn32
@@ -183,7 +183,7 @@ def draw(y: torch.Tensor, u: torch.Tensor) -> torch.Tensor:
     Returns:
         int64 [rows].
     """
-    sums = cumsum(y, 1)
+    sums = ascending_sums(y)
     out = torch.empty(u.shape, dtype=torch.int64, device=u.device)
     rows, n = u.numel(), y.shape[1]
     if rows:
@@ -281,7 +281,7 @@ def sample_rows(
     if top_p < 1:
         keys = order.keys(y)
         ranked = keys.sort(dim=1, descending=True).values
-        sums = cumsum(y.gather(1, order.indices(ranked)), 1)
+        sums = ascending_sums(y.gather(1, order.indices(ranked)))
         count = (sums < p).sum(1, keepdim=True).clamp(max=n - 1)
         nucleus = keys >= ranked.gather(1, count)
         kept = nucleus if kept is None else kept & nucleus
@@ -308,7 +308,7 @@ def _nucleus(y: torch.Tensor, p: float) -> torch.Tensor:
     n = y.numel()
     for looked in (min(n, _FIRST_LOOK), n):
         values, ids = order.topk(y, looked)
-        count = int((cumsum(values, 0) < p).sum()) + 1
+        count = int((ascending_sums(values[None]) < p).sum()) + 1
         if count <= looked:
             break
     return ids[:count]
