@@ -29,6 +29,12 @@ def _then(f_even, f_odd, g_even, g_odd):
 
 
 @triton.jit
+def _power(exponent):
+    """2 ** exponent as float32, for exponents of normal numbers."""
+    return ((exponent + 127) << 23).to(tl.float32, bitcast=True)
+
+
+@triton.jit
 def _ascending(y, sums, n, BLOCK: tl.constexpr):
     """Row program_id(0) of y and sums, both [rows, n] and contiguous."""
     y += tl.program_id(0).to(tl.int64) * n
@@ -41,22 +47,27 @@ def _ascending(y, sums, n, BLOCK: tl.constexpr):
         value = tl.load(y + begin + lane, mask=inside, other=0.0).to(tl.float32)
         exponent = tl.maximum(bits >> 23, 1)
         whole = tl.where(bits >= 0x800000, (bits & 0x7FFFFF) | 0x800000, bits).to(tl.int64)
-        units = ((1173 - exponent).to(tl.int64) << 52).to(tl.float64, bitcast=True)
-        # Exact, and cut where it leaves the exponent anyway.
-        scaled = tl.minimum(value.to(tl.float64) * units, 33554432.0)
-        low = scaled.to(tl.int64)
-        rest = scaled - low.to(tl.float64)
+        # In units of the last place, and cut where it leaves the exponent anyway. Exact: what a product
+        # rounds is below the smallest normal number, far from half a unit.
+        half = (150 - exponent) >> 1
+        scaled = value * _power(half) * _power(150 - exponent - half)
+        scaled = tl.minimum(scaled, 33554432.0)
+        low = scaled.to(tl.int32)
+        rest = scaled - low.to(tl.float32)
+        low = low.to(tl.int64)
         up = (rest > 0.5).to(tl.int64)
         even = low + tl.where(rest == 0.5, low & 1, up)
         odd = low + tl.where(rest == 0.5, (low + 1) & 1, up)
         even, odd = tl.associative_scan((even, odd), 0, _then)
         total = whole + tl.where((whole & 1) == 0, even, odd)
         stays = inside & (total < 0x1000000)
-        unit = ((873 + exponent).to(tl.int64) << 52).to(tl.float64, bitcast=True)
-        tl.store(sums + begin + lane, (total.to(tl.float64) * unit).to(tl.float32), mask=stays)
+        # 2^(exponent - 150), which may be subnormal; products with it are exact.
+        unit = tl.where(exponent > 23, (exponent - 23) << 23, 1 << tl.minimum(exponent - 1, 22))
+        unit = unit.to(tl.float32, bitcast=True)
+        tl.store(sums + begin + lane, total.to(tl.int32).to(tl.float32) * unit, mask=stays)
         count = tl.sum(stays.to(tl.int32), axis=0)
         last = tl.max(tl.where(stays, total, whole), axis=0)
-        c = (last.to(tl.float64) * unit).to(tl.float32)
+        c = last.to(tl.int32).to(tl.float32) * unit
         leaves = count < tl.minimum(n - begin, BLOCK)
         next = tl.sum(tl.where(leaves & (lane == count), value.to(tl.int32, bitcast=True), 0), axis=0)
         c = c + next.to(tl.float32, bitcast=True)
