@@ -23,6 +23,7 @@ from repro_audit.engine import Request, generate
 from repro_audit.models.loaded import LoadedModel
 from repro_audit.progress import NullObserver
 from repro_audit.settings import Decoding, RunSettings
+from tests.helpers.engine_runs import difference
 
 DEVICE = "cuda:0"
 
@@ -54,16 +55,39 @@ def model(layers: int) -> LoadedModel:
 
 
 class Clock(NullObserver):
-    """When steps were done."""
+    """When steps were done; ten of them are profiled, if asked."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, profiled: bool = False) -> None:
         self.times: list[float] = []
+        self.profile = torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA])
+        self.profiled = profiled
 
     def advance(self, n: int = 1) -> None:
         self.times.append(time.perf_counter())
+        if self.profiled and len(self.times) == 12:
+            self.profile.start()
+        if self.profiled and len(self.times) == 22:
+            self.profile.stop()
+
+    def kernels(self) -> None:
+        """Print the kernels of a profiled step."""
+        rows = [(e.self_device_time_total / 10000, e.count / 10, e.key) for e in self.profile.key_averages()]
+        total = sum(time for time, _, _ in rows)
+        print(f"kernels of a step: {total:.3f} ms, {sum(count for _, count, _ in rows):.0f} launches")
+        for time, count, key in sorted(rows, reverse=True)[:18]:
+            print(f"  {time:8.4f} ms {count:6.1f} x  {key[:70]}", flush=True)
 
 
-def measure(loaded: LoadedModel, name: str, *, eager: bool, rows: int, decoding: Decoding, level: str) -> Any:
+def measure(
+    loaded: LoadedModel,
+    name: str,
+    *,
+    eager: bool,
+    rows: int,
+    decoding: Decoding,
+    level: str,
+    profiled: bool = False,
+) -> Any:
     """Print milliseconds per step, and the host's part of them."""
     waited: list[tuple[float, float]] = []
     wait = torch.cuda.Event.synchronize
@@ -74,7 +98,7 @@ def measure(loaded: LoadedModel, name: str, *, eager: bool, rows: int, decoding:
         waited.append((begin, time.perf_counter()))
 
     prompts = [Request(i, tuple((7 * j + i) % 100000 + 3 for j in range(512))) for i in range(rows)]
-    clock = Clock()
+    clock = Clock(profiled=profiled)
     settings = RunSettings(decoding, level=level, device=DEVICE)
     with ExitStack() as stack:
         stack.enter_context(mock.patch.object(torch.cuda.Event, "synchronize", timed))
@@ -93,16 +117,18 @@ def measure(loaded: LoadedModel, name: str, *, eager: bool, rows: int, decoding:
         f"peak {torch.cuda.max_memory_allocated() / 2**30:.2f} GiB",
         flush=True,
     )
+    if profiled:
+        clock.kernels()
     return record
 
 
 CONFIGURATIONS: tuple[tuple[str, int, int, str, dict[str, Any]], ...] = (
-    ("greedy", 1, 48, "layers", {}),
-    ("greedy", 1, 48, "logits", {}),
-    ("greedy", 1, 48, "ops", {}),
+    ("greedy", 1, 32, "layers", {}),
+    ("greedy", 1, 32, "logits", {}),
+    ("greedy", 1, 32, "ops", {}),
     ("greedy", 8, 32, "layers", {}),
-    ("temperature 0.8", 1, 24, "layers", {"temperature": 0.8, "seed": 1}),
-    ("top-p 0.9", 1, 24, "layers", {"temperature": 0.8, "seed": 1, "top_p": 0.9}),
+    ("temperature 0.8", 1, 32, "logits", {"temperature": 0.8, "seed": 1}),
+    ("top-p 0.9", 1, 32, "logits", {"temperature": 0.8, "seed": 1, "top_p": 0.9}),
 )
 
 
@@ -113,17 +139,23 @@ def main() -> None:
     print(f"model made in {time.perf_counter() - begin:.1f} s", flush=True)
     for name, rows, tokens, level, how in CONFIGURATIONS:
         found = []
-        for eager in (False, True):
-            # The first twelve tokens say whether the two agree.
-            decoding = Decoding(12 if eager else tokens, **how)
-            named = f"{name}, {'eager' if eager else 'graph'}"
+        for way in ("graph", "eager", "profiled")[: 2 + ("profile" in sys.argv)]:
             try:
-                found.append(measure(loaded, named, eager=eager, rows=rows, decoding=decoding, level=level))
+                record = measure(
+                    loaded,
+                    f"{name}, {way}",
+                    eager=way == "eager",
+                    rows=rows,
+                    decoding=Decoding(tokens, **how),
+                    level=level,
+                    profiled=way == "profiled",
+                )
             except Exception:
                 print(traceback.format_exc()[-1500:], flush=True)
-        if len(found) == 2:
-            pairs = zip(*(record.sequences for record in found), strict=True)
-            print("same tokens:", all(a.generated[:12] == b.generated for a, b in pairs), flush=True)
+            else:
+                found.append(record)
+        if len(found) > 1:
+            print("difference:", difference(*found[:2]), flush=True)
 
 
 if __name__ == "__main__":
