@@ -19,7 +19,7 @@ def _written(
     for seed in (1, 2):
         rows = slots - (seed == 2)
         new = [values((1, heads, rows, s), seed + s).to(dtype).to(device) for s in (size, size + 3)]
-        positions = torch.tensor([(5 * r + seed) % capacity for r in range(rows)], device=device)
+        positions = (5 * torch.arange(rows) + seed).remainder(capacity).to(device)
         kernels.positions.write_rows(*held, *(t[0].transpose(0, 1) for t in new), positions)
     return held
 

@@ -72,10 +72,10 @@ class Clock(NullObserver):
     def kernels(self) -> None:
         """Print the kernels of a profiled step."""
         rows = [(e.self_device_time_total / 10000, e.count / 10, e.key) for e in self.profile.key_averages()]
-        total = sum(time for time, _, _ in rows)
-        print(f"kernels of a step: {total:.3f} ms, {sum(count for _, count, _ in rows):.0f} launches")
-        for time, count, key in sorted(rows, reverse=True)[:18]:
-            print(f"  {time:8.4f} ms {count:6.1f} x  {key[:70]}", flush=True)
+        total = sum(row[0] for row in rows)
+        print(f"kernels of a step: {total:.3f} ms, {sum(row[1] for row in rows):.0f} launches")
+        for spent, count, key in sorted(rows, reverse=True)[:18]:
+            print(f"  {spent:8.4f} ms {count:6.1f} x  {key[:70]}", flush=True)
 
 
 def measure(
