@@ -7,6 +7,7 @@ definition, is decomposed with the mode on, so its parts meet the table. Anythin
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -61,6 +62,8 @@ class ProfileMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.silent = False
         #: Token ids that the profile's own sampler left on the device: an embedding need not look at them.
         self.drawn: torch.Tensor | None = None
+        #: Called before model code writes to a tensor in place, which the recorder may still hold.
+        self.writing: Callable[[], None] | None = None
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -82,6 +85,8 @@ class ProfileMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
             if viewed:
                 return self._view_parameter(func, args, kwargs)
             args, kwargs = self._parameters(row, func, args, kwargs)
+        if row.params == "written" and self.writing is not None:
+            self.writing()
         low = row.scalars and self._note_scalars(func, args, kwargs)
         try:
             result = row.run(self, func, args, kwargs)

