@@ -1,81 +1,109 @@
-"""``python -m tests.gpu.speed_rows``: times of reductions, norms, fused steps, order and sampling on a GPU.
+"""``python -m tests.gpu.speed_rows``: what a Llama-3-8B layer does beside products and attention, on one GPU.
 
-Medians of 20 calls after three, the launches' Python included, each beside PyTorch's own kernel if there is
-one (whose bits are another matter).
+Microseconds of calls in a CUDA graph, data rotating over more than 200 MB where it is that large, with the
+bytes that must move over the time; bits of some rows are compared with the CPU kernels first.
 """
 
 from __future__ import annotations
 
-import statistics
+import functools
 import time
 from collections.abc import Callable
 
 import torch
-from repro_kernels.gpu import fused, index, norm, order, reduce, sampling
-from torch.nn import functional as F
+from repro_kernels.cpu import fused as cpu_fused
+from repro_kernels.cpu import softmax as cpu_softmax
+from repro_kernels.gpu import fused, norm, reduce, softmax
+
+from tests.gpu.cases import compare
+from tests.gpu.tune_rows import milliseconds
 
 
-def milliseconds(call: Callable[[], object]) -> float:
-    """Median time of a call, the device idle before and after."""
-    found = []
-    for _ in range(23):
-        torch.cuda.synchronize()
-        start = time.perf_counter()
-        call()
-        torch.cuda.synchronize()
-        found.append(1e3 * (time.perf_counter() - start))
-    return statistics.median(found[3:])
-
-
-def line(name: str, ours: Callable[[], object], theirs: Callable[[], object] | None = None) -> None:
-    """Print one comparison."""
-    other = f"{milliseconds(theirs):9.3f}" if theirs is not None else " " * 9
-    print(f"{name:44} {milliseconds(ours):9.3f} {other}", flush=True)
-
-
-def rows_of(rows: int) -> None:
-    """What a layer does with so many tokens, products and attention apart."""
-    x = torch.randn(rows, 4096, device="cuda")
-    w, half = torch.ones(4096, device="cuda", dtype=torch.bfloat16), x.bfloat16()
-    line(f"rms_norm_module {rows}x4096 bf16", lambda: fused.rms_norm_module(half, w, 1e-5))
-    line(
-        f"layer_norm {rows}x4096",
-        lambda: norm.layer_norm(x, (4096,), w, w),
-        lambda: F.layer_norm(x, (4096,)),
+def line(
+    name: str, ours: Callable[..., object], data: list[tuple[torch.Tensor, ...]], size: int, bits: str = ""
+) -> None:
+    """Print one call's time; `size`: bytes that it must move."""
+    began = time.monotonic()
+    ours(*data[0])
+    torch.cuda.synchronize()
+    first = time.monotonic() - began
+    t = milliseconds([functools.partial(ours, *d) for d in (data * 12)[: max(12, len(data))]])
+    print(
+        f"{name:40} {1e3 * t:8.2f} us {1e-6 * size / t:6.0f} GB/s  first {first:5.2f} s  {bits}", flush=True
     )
-    line(f"sum {rows}x4096", lambda: reduce.sum(x, 1), lambda: x.sum(1))
-    gate = torch.randn(rows, 2 * 14336, device="cuda", dtype=torch.bfloat16)
-    left, right = gate.chunk(2, 1)
-    line(f"swiglu {rows}x14336 bf16", lambda: fused.swiglu(left, right), lambda: F.silu(left) * right)
-    q = torch.randn(1, rows, 32, 128, device="cuda").transpose(1, 2)
-    table = torch.randn(1, rows, 128, device="cuda")
-    line(f"rotary {rows} positions, 32 heads of 128", lambda: fused.rotary(q, q[:, :8], table, table))
+
+
+def sets(rows: int, width: int, dtype: torch.dtype, each: int = 1) -> list[tuple[torch.Tensor, ...]]:
+    """Several sets of `each` random tensors [rows, width]."""
+    copies = 8 if rows > 1 else 2
+    return [
+        tuple(torch.randn(rows, width, device="cuda").to(dtype) for _ in range(each)) for _ in range(copies)
+    ]
+
+
+def step(rows: int, dtype: torch.dtype) -> None:
+    """What a layer does with so many tokens."""
+    short, item = str(dtype)[6:], dtype.itemsize
+    w = torch.randn(4096, device="cuda").bfloat16()
+    data = sets(rows, 4096, dtype)
+    few = data[0][0][:3]
+    want = cpu_fused.rms_norm_module(few.cpu(), w.cpu(), 1e-5)
+    line(
+        f"rms_norm_module {rows} x 4096 {short}",
+        lambda x: fused.rms_norm_module(x, w, 1e-5),
+        data,
+        2 * rows * 4096 * item,
+        compare([fused.rms_norm_module(data[0][0], w, 1e-5)[:3]], [want]) or "same bits",
+    )
+    line(
+        f"layer_norm {rows} x 4096 {short}",
+        lambda x: norm.layer_norm(x, (4096,), w, w),
+        data,
+        2 * rows * 4096 * item,
+    )
+    line(f"sum {rows} x 4096 {short}", lambda x: reduce.sum(x, 1), data, rows * 4096 * item)
+    wide = sets(rows, 14336, dtype, 2)
+    want = cpu_fused.swiglu(wide[0][0][:2].cpu(), wide[0][1][:2].cpu())
+    line(
+        f"swiglu {rows} x 14336 {short}",
+        fused.swiglu,
+        wide,
+        3 * rows * 14336 * item,
+        compare([fused.swiglu(*wide[0])[:2]], [want]) or "same bits",
+    )
+    heads = [
+        (q.view(1, rows, 32, 128).transpose(1, 2), k.view(1, rows, 8, 128).transpose(1, 2))
+        for (q,), (k,) in zip(sets(rows, 4096, dtype), sets(rows, 1024, dtype), strict=True)
+    ]
+    cos, sin = (torch.randn(1, rows, 128, device="cuda").to(dtype) for _ in range(2))
+    line(
+        f"rotary {rows} x (32 + 8) x 128 {short}",
+        lambda q, k: fused.rotary(q, k, cos, sin),
+        heads,
+        2 * rows * 5120 * item,
+    )
+    scores = sets(32 * min(rows, 64), 2048, dtype)
+    want = cpu_softmax.softmax(scores[0][0][:2].cpu(), -1)
+    line(
+        f"softmax {32 * min(rows, 64)} x 2048 {short}",
+        lambda x: softmax.softmax(x, -1),
+        scores,
+        2 * scores[0][0].numel() * item,
+        compare([softmax.softmax(scores[0][0], -1)[:2]], [want]) or "same bits",
+    )
 
 
 def main() -> None:
-    """All of them."""
+    """Decode and prefill, both types of activations."""
     torch.manual_seed(0)
-    print(f"{torch.cuda.get_device_name(0)}, torch {torch.__version__}; ms: ours, torch")
-    rows_of(1)
-    rows_of(2048)
-    logits = torch.randn(151936, device="cuda")
-    many = logits.expand(32, -1).contiguous()
-    line("argmax 151936", lambda: order.argmax(logits), logits.argmax)
-    line("argmax 32x151936", lambda: order.argmax(many, 1), lambda: many.argmax(1))
-    line("topk 50 of 151936", lambda: order.topk(logits, 50), lambda: logits.topk(50))
-    line("cumsum 151936", lambda: reduce.cumsum(logits, 0), lambda: logits.cumsum(0))
-    line("sum 32x151936", lambda: reduce.sum(many, 1), lambda: many.sum(1))
-    base = {"temperature": 0.8, "seed": 1, "position": 5, "sequence_id": 3}
-    for how in ({}, {"top_k": 50}, {"top_p": 0.9}):
-        line(f"sample of 151936 {how}", lambda how=how: sampling.sample(logits, **base, **how))
-    x, source = torch.zeros(2048, 4096, device="cuda"), torch.randn(512, 4096, device="cuda")
-    places = torch.randint(0, 2048, (512,), device="cuda")
-    line(
-        "index_add 512 rows into 2048x4096",
-        lambda: index.index_add(x, 0, places, source),
-        lambda: x.index_add(0, places, source),
-    )
+    print(f"{torch.cuda.get_device_name(0)}, torch {torch.__version__}")
+    for rows in (1, 2048):
+        for dtype in (torch.float32, torch.bfloat16):
+            step(rows, dtype)
+    x = torch.randn(64 << 20, device="cuda")
+    line("copy of 256 MB", lambda x: x.clone(), [(x,)], 512 << 20)
 
 
 if __name__ == "__main__":
-    main()
+    with torch.inference_mode():
+        main()

@@ -21,48 +21,75 @@ from repro_kernels.gpu.norm import normalise_rows
 from repro_kernels.gpu.runtime import Build, launch
 
 _BLOCK = 1024
+"""Elements of a program."""
 
 
 @triton.jit
-def _swiglu(gate, up, out, gate_stride, up_stride, n, total, BLOCK: tl.constexpr):
-    """Rows of n, strides in elements, out contiguous."""
-    e = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    inside = e < total
-    row = e // n
-    i = e - row * n
+def _swiglu(gate, up, out, gate_stride, up_stride, n, BLOCK: tl.constexpr):
+    """A block of a row of n; strides in elements, out contiguous."""
+    row = tl.program_id(0).to(tl.int64)
+    i = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    inside = i < n
     x = tl.load(gate + row * gate_stride + i, mask=inside, other=0.0).to(tl.float32)
     y = tl.load(up + row * up_stride + i, mask=inside, other=0.0).to(tl.float32)
     s = rounded(tl.div_rn(x, 1.0 + exp_rn(-x)), out.dtype.element_ty)
-    store(out + e, s * y, inside)
+    store(out + row * n + i, s * y, inside)
 
 
 @triton.jit
-def _rotate(
-    x, out, cosine, sine, heads, positions, width, rotated_width, total,
-    x0, x1, x2, out0, out1, out2, cos0, cos1, sin0, sin1, BLOCK: tl.constexpr,
+def _turn(
+    program, x, out, cosine, sine, rows, heads, positions, width, rotated_width,
+    x0, x1, x2, out0, out1, out2, cos0, cos1, sin0, sin1,
+    HALF: tl.constexpr, REST: tl.constexpr, ROWS: tl.constexpr,
 ):  # fmt: skip
-    """x [batch, heads, positions, width], by strides; elements from `rotated_width` on are copied."""
-    e = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    inside = e < total
-    row = e // width
-    d = e - row * width
-    s = row % positions
-    h = row // positions % heads
-    b = row // positions // heads
-    source = x + b * x0 + h * x1 + s * x2
+    """ROWS rows of x [batch, heads, positions, width]; elements from `rotated_width` on are copied."""
+    row = program * ROWS + tl.arange(0, ROWS)
+    real = (row < rows)[:, None]
+    s = (row % positions).to(tl.int64)
+    h = (row // positions % heads).to(tl.int64)
+    b = (row // positions // heads).to(tl.int64)
+    source = (x + b * x0 + h * x1 + s * x2)[:, None]
+    target = (out + b * out0 + h * out1 + s * out2)[:, None]
     half = rotated_width // 2
-    turns = inside & (d < rotated_width)
-    second = d >= half
-    raw = tl.load(source + d, mask=inside, other=0.0)
-    own = raw.to(tl.float32)
-    other = tl.load(source + tl.where(second, d - half, d + half), mask=turns, other=0.0).to(tl.float32)
-    other = other * tl.where(second, 1.0, -1.0)  # a minus sign would be 0 - x, which is +0 for +0
-    c = tl.load(cosine + b * cos0 + s * cos1 + d, mask=turns, other=0.0).to(tl.float32)
-    t = tl.load(sine + b * sin0 + s * sin1 + d, mask=turns, other=0.0).to(tl.float32)
+    d = tl.arange(0, HALF)[None, :]
+    inside = real & (d < half)
+    first = tl.load(source + d, mask=inside, other=0.0).to(tl.float32)
+    second = tl.load(source + half + d, mask=inside, other=0.0).to(tl.float32)
+    c = (cosine + b * cos0 + s * cos1)[:, None] + d
+    t = (sine + b * sin0 + s * sin1)[:, None] + d
     kind = out.dtype.element_ty
-    target = out + b * out0 + h * out1 + s * out2 + d
-    store(target, rounded(own * c, kind) + rounded(other * t, kind), turns)
-    tl.store(target, raw, mask=inside & (d >= rotated_width))
+    own = rounded(first * tl.load(c, mask=inside, other=0.0).to(tl.float32), kind)
+    other = second * -1.0  # a minus sign would be 0 - x, which is +0 for +0
+    other = rounded(other * tl.load(t, mask=inside, other=0.0).to(tl.float32), kind)
+    store(target + d, own + other, inside)
+    own = rounded(second * tl.load(c + half, mask=inside, other=0.0).to(tl.float32), kind)
+    other = rounded(first * tl.load(t + half, mask=inside, other=0.0).to(tl.float32), kind)
+    store(target + half + d, own + other, inside)
+    if REST > 0:
+        d = rotated_width + tl.arange(0, REST)[None, :]
+        inside = real & (d < width)
+        tl.store(target + d, tl.load(source + d, mask=inside, other=0.0), mask=inside)
+
+
+@triton.jit(do_not_specialize=["q_rows", "k_rows", "q_heads", "k_heads", "positions"])
+def _rotate(
+    q, k, q_out, k_out, cosine, sine, q_rows, k_rows, q_heads, k_heads, positions, width, rotated_width,
+    q0, q1, q2, k0, k1, k2, qo0, qo1, qo2, ko0, ko1, ko2, cos0, cos1, sin0, sin1,
+    HALF: tl.constexpr, REST: tl.constexpr, ROWS: tl.constexpr,
+):  # fmt: skip
+    """First the programs of q, then those of k."""
+    program = tl.program_id(0)
+    before = tl.cdiv(q_rows, ROWS)
+    if program < before:
+        _turn(
+            program, q, q_out, cosine, sine, q_rows, q_heads, positions, width, rotated_width,
+            q0, q1, q2, qo0, qo1, qo2, cos0, cos1, sin0, sin1, HALF, REST, ROWS,
+        )  # fmt: skip
+    else:
+        _turn(
+            program - before, k, k_out, cosine, sine, k_rows, k_heads, positions, width, rotated_width,
+            k0, k1, k2, ko0, ko1, ko2, cos0, cos1, sin0, sin1, HALF, REST, ROWS,
+        )  # fmt: skip
 
 
 def rms_norm_module(x: torch.Tensor, w: torch.Tensor, eps: float, *, one_plus: bool = False) -> torch.Tensor:
@@ -98,11 +125,14 @@ def swiglu(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
     if up.dtype != gate.dtype:
         raise UnsupportedError(f"swiglu of {gate.dtype} and {up.dtype}")
     out = torch.empty(gate.shape, dtype=gate.dtype, device=gate.device)
-    total = out.numel()
-    if total:
+    if out.numel():
         left, right = _rows(gate), _rows(up)
-        strides = left.stride(0), right.stride(0)
-        launch(_swiglu, -(-total // _BLOCK), left, right, out, *strides, left.shape[1], total, BLOCK=_BLOCK)
+        rows, n = left.shape
+        block = _BLOCK if n > 128 else 128
+        launch(
+            _swiglu, (rows, -(-n // block)), left, right, out, left.stride(0), right.stride(0), n,
+            BLOCK=block, num_warps=block // 256 or 1,
+        )  # fmt: skip
     return out
 
 
@@ -120,26 +150,26 @@ def rotary(
     number(q.dtype, "rotary")
     if any(t.dtype != q.dtype for t in (k, cos, sin)):
         raise UnsupportedError(f"rotary of {q.dtype}, {k.dtype}, {cos.dtype} and {sin.dtype}")
-    cos, sin = (_last_contiguous(t) for t in (cos, sin))
-    return _turn(q, cos, sin), _turn(k, cos, sin)
+    q, k, cos, sin = (_last_contiguous(t) for t in (q, k, cos, sin))
+    outs = [_like(t) for t in (q, k)]
+    counts = [t.numel() // max(t.shape[3], 1) for t in (q, k)]
+    half = max(16, triton.next_power_of_2(width // 2))
+    rest = q.shape[3] - width
+    height = max(1, _BLOCK // half)
+    tables = [step for t in (cos, sin) for step in (t.stride(0) if t.shape[0] > 1 else 0, t.stride(1))]
+    launch(
+        _rotate, sum(-(-count // height) for count in counts), q, k, *outs, cos, sin,
+        *counts, q.shape[1], k.shape[1], q.shape[2], q.shape[3], width,
+        *(step for t in (q, k, *outs) for step in t.stride()[:3]), *tables,
+        HALF=half, REST=triton.next_power_of_2(rest) if rest else 0, ROWS=height,
+    )  # fmt: skip
+    return outs[0], outs[1]
 
 
-def _turn(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
-    x = _last_contiguous(x)
+def _like(x: torch.Tensor) -> torch.Tensor:
+    """An empty tensor, its axes in memory in x's order if the last one is last there too."""
     out = torch.empty_like(x)
-    if out.stride(3) != 1:
-        out = torch.empty(x.shape, dtype=x.dtype, device=x.device)
-    total = out.numel()
-    if total:
-        tables = [step for t in (cos, sin) for step in (t.stride(0) if t.shape[0] > 1 else 0, t.stride(1))]
-        launch(
-            _rotate,
-            -(-total // _BLOCK),
-            *(x, out, cos, sin, *x.shape[1:], cos.shape[2], total),
-            *(*x.stride()[:3], *out.stride()[:3], *tables),
-            BLOCK=_BLOCK,
-        )
-    return out
+    return out if out.stride(3) == 1 else torch.empty(x.shape, dtype=x.dtype, device=x.device)
 
 
 def _last_contiguous(t: torch.Tensor) -> torch.Tensor:
@@ -154,14 +184,16 @@ def _rows(t: torch.Tensor) -> torch.Tensor:
 
 
 def _builds() -> Iterator[Build]:
-    for kind in ("*fp32", "*bf16", "*fp16"):
+    for kind, rest in (("*fp32", 0), ("*bf16", 32), ("*fp16", 0)):
         pointers = dict.fromkeys(("gate", "up", "out"), kind)
-        sizes = dict.fromkeys(("gate_stride", "up_stride", "n", "total"), "i32")
-        yield Build(_swiglu, {**pointers, **sizes}, {"BLOCK": _BLOCK}, divisible=("gate", "up", "out", "n"))
-        pointers = dict.fromkeys(("x", "out", "cosine", "sine"), kind)
-        numbers = {name: "i32" for name in _rotate.arg_names if name not in pointers and name != "BLOCK"}
+        sizes = dict.fromkeys(("gate_stride", "up_stride", "n"), "i32")
+        yield Build(_swiglu, {**pointers, **sizes}, {"BLOCK": _BLOCK}, divisible=(*pointers, *sizes))
+        pointers = dict.fromkeys(("q", "k", "q_out", "k_out", "cosine", "sine"), kind)
+        how = {"HALF": 64, "REST": rest, "ROWS": _BLOCK // 64}
+        numbers = {name: "i32" for name in _rotate.arg_names if name not in pointers and name not in how}
+        strides = tuple(name for name in numbers if name[-1].isdigit())
         # On sm_80 LLVM multiplies two bfloat16 by an FMA with -0: an exact product, rounded once too.
-        yield Build(_rotate, {**pointers, **numbers}, {"BLOCK": _BLOCK}, divisible=("x", "out", "width"))
+        yield Build(_rotate, {**pointers, **numbers}, how, divisible=(*pointers, "width", *strides))
 
 
 BUILDS = tuple(_builds())

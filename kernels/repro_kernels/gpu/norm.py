@@ -15,15 +15,14 @@ import triton
 import triton.language as tl
 
 from repro_kernels.cpu.layout import number
+from repro_kernels.gpu import norm_rows
 from repro_kernels.gpu.elementary_core import rsqrt_rn
 from repro_kernels.gpu.language import rounded, store
-from repro_kernels.gpu.runtime import Build, launch
+from repro_kernels.gpu.runtime import INTERPRETED, Build, launch
 from repro_kernels.gpu.segments import SEGMENT, segment_sums, vector
 from repro_kernels.spec.floats import rn32
 
 _BLOCK = 1024
-_FEW = 256
-"""Rows that leave a GPU mostly idle: each gets more threads."""
 
 
 @triton.jit
@@ -204,8 +203,12 @@ def normalise_rows(
         first: round to x's type before the factor.
         one_plus: the factor is RN(1 + w).
     """
+    if n <= norm_rows.LONGEST and not INTERPRETED:
+        numbers = (rows, stride, n, slices, run, rn32(eps), rn32(n))
+        norm_rows.run(x, w, b, out, numbers, centre, first, one_plus)
+        return
     segments = -(-n // SEGMENT)
-    warps = 4 if rows <= _FEW else min(4, triton.next_power_of_2(-(-segments // 32)))
+    warps = 4 if rows <= norm_rows.FEW else min(4, triton.next_power_of_2(-(-segments // 32)))
     parts = torch.empty(rows * segments * 2, dtype=torch.float32, device=x.device)
     launch(
         _normalise,

@@ -41,8 +41,8 @@ _PROGRAMS = 264
 _PARTS = 1 << 25
 """At most this many partial sums are stored."""
 
-_ROWS = 4
-"""At most this many rows are worked one by one."""
+_ROWS = 8
+"""At most this many rows go to ``rows``."""
 
 
 @triton.jit

@@ -1,30 +1,33 @@
-"""A few rows against weights with a contiguous axis K, in Gluon: decoding, bound by memory.
+"""A few rows against weights with a contiguous axis K, in Gluon: decoding, bound by the weights' bytes.
 
-A program takes a tile of weight rows at a time: [columns, S segments of 128], read in order along K (16
-bytes a thread, neighbours in one warp), upcast, through shared memory to the threads that add: one thread
-owns one segment of one row, adds its 128 products by ``fma``, k ascending, and stores the partial sum. The
-next tile is in flight meanwhile. At the end the program adds the partial sums of its own rows, segments
-ascending. Which rows a program has, and how many segments stand side by side, cannot change a bit; the
-note on zeros in ``repro_kernels.gpu.product`` holds here.
+A program takes BN rows of weights and walks K in rounds of S segments of 128. The bytes of the next stages
+([BN, S, C] weights and the [M, S, C] activations beside them) are on their way to shared memory by
+asynchronous copies, 16 bytes a thread, while the present stage is added: a thread owns one segment of one or
+more rows of weights and, of each, M chains, so that a weight is loaded and upcast once; it adds by ``fma``, k
+ascending. After a round the partial sums meet in shared memory and are added to the results, segments
+ascending, so none travels through global memory. Which rows a program has, how many segments stand side by
+side and how deep the copies run cannot change a bit; the note on zeros in ``repro_kernels.gpu.product``
+holds here.
 """
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import triton
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.ampere import async_copy
 
-from repro_kernels.gpu.runtime import Build, barrier, launch, processors
+from repro_kernels.gpu.runtime import Build, copy_async, launch, processors
 from repro_kernels.gpu.tiles import store
 
 
 @gluon.jit
-def _eight(tile):
+def eight(tile):
     """The columns of [..., 8], ascending; the splits stay inside a thread."""
     even, odd = gl.split(gl.reshape(tile, tile.shape[:-1] + [4, 2]))  # noqa: RUF005 - Triton's lists
     c04, c26 = gl.split(gl.reshape(even, even.shape[:-1] + [2, 2]))  # noqa: RUF005
@@ -38,61 +41,93 @@ def _eight(tile):
 
 @gluon.jit
 def _step(w, x, p, SUM: gl.constexpr):
-    """``p = fma(w, x, p)`` for w, p [columns, S] and x [S]; the conversions only rename layouts."""
-    w = gl.convert_layout(w, SUM)
-    x = gl.convert_layout(x, gl.SliceLayout(0, SUM))[None, :]
-    return gl.fma(w, gl.broadcast(x, p)[0], p)
+    """``p = fma(w, x, p)`` for w [BN, S], x [M, S], p [M, BN, S]; the conversions only rename layouts."""
+    w = gl.expand_dims(gl.convert_layout(w, gl.SliceLayout(0, SUM)), 0)
+    x = gl.expand_dims(gl.convert_layout(x, gl.SliceLayout(1, SUM)), 1)
+    return gl.fma(gl.broadcast(w, p)[0], gl.broadcast(x, p)[0], p)
 
 
 @gluon.jit
-def _weights(
-    b, tile, first, N, K, b_n, EVEN: gl.constexpr, BN: gl.constexpr, S: gl.constexpr, LOAD: gl.constexpr
-):
-    """Rows tile * BN + 0 .. BN - 1 (the last one for those beyond N), segments first .. first + S - 1."""
-    n = tile * BN + gl.arange(0, BN, layout=gl.SliceLayout(1, gl.SliceLayout(2, LOAD)))
-    s = first + gl.arange(0, S, layout=gl.SliceLayout(0, gl.SliceLayout(2, LOAD)))
-    c = gl.arange(0, 128, layout=gl.SliceLayout(0, gl.SliceLayout(1, LOAD)))
-    k = gl.expand_dims(gl.expand_dims(s * 128, 0), 2) + gl.expand_dims(gl.expand_dims(c, 0), 1)
-    row = gl.minimum(n, N - 1).to(gl.int64) * b_n
-    at = b + gl.expand_dims(gl.expand_dims(row, 1), 2) + k
-    if EVEN:
-        return gl.load(at)
+def _copy(memory, pointers, inside, MASKED: gl.constexpr, ASYNC: gl.constexpr):
+    """Start a copy to shared memory; outside the mask it leaves +0."""
+    if not ASYNC:
+        memory.store(gl.load(pointers, mask=inside, other=0.0))
+    elif MASKED:
+        copy_async(memory, pointers, mask=inside)
     else:
-        return gl.load(at, mask=k < K, other=0.0)
+        copy_async(memory, pointers)
 
 
-@gluon.jit(do_not_specialize=["segments"])
-def _rows(
-    a, b, bias, out, parts, N, K, segments, a_m, b_n, c_m, c_n, o_m, alpha, beta,
-    BIAS: gl.constexpr, EVEN: gl.constexpr, BN: gl.constexpr, S: gl.constexpr, LOAD: gl.constexpr,
-    LEFT: gl.constexpr, TAKE: gl.constexpr, SUM: gl.constexpr, LAST: gl.constexpr,
-    WEIGHTS: gl.constexpr, ROW: gl.constexpr,
+@gluon.jit
+def _fetch(
+    a, b, left, right, program, stage, buffer, N, K, rounds, total, a_m, b_n, M,
+    EVEN: gl.constexpr, ASYNC: gl.constexpr, MR: gl.constexpr, BN: gl.constexpr, S: gl.constexpr,
+    C: gl.constexpr, LEFT: gl.constexpr, RIGHT: gl.constexpr,
 ):  # fmt: skip
-    """Row program_id(0) of out [M, N]; parts [M, N, segments]. EVEN: K is a multiple of 128 * S."""
-    m = gl.program_id(0).to(gl.int64)
-    program = gl.program_id(1)
-    programs = gl.num_programs(1)
+    """Stage number `stage` of a program on its way into a buffer: BN rows of weights, M of activations."""
+    pieces: gl.constexpr = 128 // C
+    turn = stage // pieces
+    if turn < total:
+        tile = program + turn // rounds * gl.num_programs(0)
+        first = (turn % rounds * S) * 128 + stage % pieces * C
+        n = tile * BN + gl.arange(0, BN, layout=gl.SliceLayout(1, gl.SliceLayout(2, RIGHT)))
+        s = gl.arange(0, S, layout=gl.SliceLayout(0, gl.SliceLayout(2, RIGHT)))
+        c = gl.arange(0, C, layout=gl.SliceLayout(0, gl.SliceLayout(1, RIGHT)))
+        k = first + gl.expand_dims(gl.expand_dims(s * 128, 0), 2) + gl.expand_dims(gl.expand_dims(c, 0), 1)
+        row = gl.minimum(n, N - 1).to(gl.int64) * b_n
+        at = b + gl.expand_dims(gl.expand_dims(row, 1), 2) + k
+        _copy(right.index(buffer), at, gl.broadcast(k < K, at)[0] if not EVEN else None, not EVEN, ASYNC)
+        m = gl.arange(0, MR, layout=gl.SliceLayout(1, gl.SliceLayout(2, LEFT)))
+        s = gl.arange(0, S, layout=gl.SliceLayout(0, gl.SliceLayout(2, LEFT)))
+        c = gl.arange(0, C, layout=gl.SliceLayout(0, gl.SliceLayout(1, LEFT)))
+        k = first + gl.expand_dims(gl.expand_dims(s * 128, 0), 2) + gl.expand_dims(gl.expand_dims(c, 0), 1)
+        row = gl.minimum(m, M - 1).to(gl.int64) * a_m
+        at = a + gl.expand_dims(gl.expand_dims(row, 1), 2) + k
+        _copy(left.index(buffer), at, gl.broadcast(k < K, at)[0] if not EVEN else None, not EVEN, ASYNC)
+    async_copy.commit_group()
+
+
+@gluon.jit(do_not_specialize=["rounds", "M"])
+def _rows(
+    a, b, bias, out, M, N, K, rounds, a_m, b_n, c_m, c_n, o_m, alpha, beta,
+    BIAS: gl.constexpr, EVEN: gl.constexpr, ASYNC: gl.constexpr, MR: gl.constexpr, BN: gl.constexpr,
+    S: gl.constexpr, C: gl.constexpr, STAGES: gl.constexpr, LEFT: gl.constexpr, RIGHT: gl.constexpr,
+    TAKE_LEFT: gl.constexpr, TAKE_RIGHT: gl.constexpr, SUM: gl.constexpr, LAST: gl.constexpr,
+    LEFT_MEMORY: gl.constexpr, RIGHT_MEMORY: gl.constexpr,
+):  # fmt: skip
+    """Tiles program_id(0), + num_programs(0), ... of BN columns of out [M, N]."""
+    program = gl.program_id(0)
     tiles = gl.cdiv(N, BN)
-    a += m * a_m
-    parts += m * N * segments
-    weights = gl.allocate_shared_memory(b.dtype.element_ty, [2, BN, S, 128], WEIGHTS)
-    row = gl.allocate_shared_memory(gl.float32, [S, 128], ROW)
-    lane_n = gl.arange(0, BN, layout=gl.SliceLayout(1, SUM))
-    lane_s = gl.arange(0, S, layout=gl.SliceLayout(0, SUM))
-    for first in range(0, segments, S):
-        k = (first + gl.arange(0, S, layout=gl.SliceLayout(1, LEFT)))[:, None] * 128
-        k += gl.arange(0, 128, layout=gl.SliceLayout(0, LEFT))[None, :]
-        row.store(gl.load(a + k, mask=k < K, other=0.0).to(gl.float32))
-        weights.index(0).store(_weights(b, program, first, N, K, b_n, EVEN, BN, S, LOAD))
-        buffer = 0
-        for tile in range(program, tiles, programs):
-            following = _weights(b, tile + programs, first, N, K, b_n, EVEN, BN, S, LOAD)
-            p = gl.zeros([BN, S], gl.float32, SUM)
-            for c in gl.static_range(0, 128, 8):
-                w = weights.index(buffer).slice(c, 8, dim=2).load(TAKE).to(gl.float32)
-                x = row.slice(c, 8, dim=1).load(gl.SliceLayout(0, TAKE))
-                w0, w1, w2, w3, w4, w5, w6, w7 = _eight(w)
-                x0, x1, x2, x3, x4, x5, x6, x7 = _eight(x)
+    total = gl.cdiv(tiles - program, gl.num_programs(0)) * rounds
+    pieces: gl.constexpr = 128 // C
+    left = gl.allocate_shared_memory(a.dtype.element_ty, [STAGES, MR, S, C], LEFT_MEMORY)
+    right = gl.allocate_shared_memory(b.dtype.element_ty, [STAGES, BN, S, C], RIGHT_MEMORY)
+    sums: gl.constexpr = gl.SwizzledSharedLayout(1, 1, 1, [1, 0, 2])
+    parts = gl.allocate_shared_memory(gl.float32, [MR, BN, S], sums)
+    for ahead in gl.static_range(0, STAGES - 1):
+        _fetch(
+            a, b, left, right, program, ahead, ahead, N, K, rounds, total, a_m, b_n, M,
+            EVEN, ASYNC, MR, BN, S, C, LEFT, RIGHT,
+        )  # fmt: skip
+    m = gl.arange(0, MR, layout=gl.SliceLayout(1, gl.SliceLayout(2, LAST)))
+    lane = gl.arange(0, BN, layout=gl.SliceLayout(0, gl.SliceLayout(2, LAST)))
+    acc = gl.zeros([MR, BN, 1], gl.float32, LAST)
+    stage = 0
+    buffer = 0
+    free = STAGES - 1
+    for turn in range(0, total):
+        p = gl.zeros([MR, BN, S], gl.float32, SUM)
+        for _ in range(0, pieces):
+            async_copy.wait_group(STAGES - 2)
+            _fetch(
+                a, b, left, right, program, stage + STAGES - 1, free, N, K, rounds, total, a_m, b_n, M,
+                EVEN, ASYNC, MR, BN, S, C, LEFT, RIGHT,
+            )  # fmt: skip
+            for c in gl.static_range(0, C, 8):
+                w = right.index(buffer).slice(c, 8, dim=2).load(TAKE_RIGHT).to(gl.float32)
+                x = left.index(buffer).slice(c, 8, dim=2).load(TAKE_LEFT).to(gl.float32)
+                w0, w1, w2, w3, w4, w5, w6, w7 = eight(w)
+                x0, x1, x2, x3, x4, x5, x6, x7 = eight(x)
                 p = _step(w0, x0, p, SUM)
                 p = _step(w1, x1, p, SUM)
                 p = _step(w2, x2, p, SUM)
@@ -101,51 +136,99 @@ def _rows(
                 p = _step(w5, x5, p, SUM)
                 p = _step(w6, x6, p, SUM)
                 p = _step(w7, x7, p, SUM)
-            n = tile * BN + lane_n
-            at = (n.to(gl.int64) * segments)[:, None] + (first + lane_s)[None, :]
-            gl.store(parts + at, p, mask=(n < N)[:, None] & (first + lane_s < segments)[None, :])
-            buffer = 1 - buffer
-            weights.index(buffer).store(following)
-    barrier()
-    mine = gl.cdiv(tiles - program, programs) * BN
-    for base in range(0, mine, 128):
-        index = base + gl.arange(0, 128, layout=LAST)
-        n = (program + index // BN * programs) * BN + index % BN
-        inside = (index < mine) & (n < N)
-        at = parts + n.to(gl.int64) * segments
-        acc = gl.zeros([128], gl.float32, LAST)
-        for s in range(0, segments):
-            acc = acc + gl.load(at + s, mask=inside, other=0.0)
-        value = alpha * acc
-        if BIAS:
-            term = gl.load(bias + m * c_m + n.to(gl.int64) * c_n, mask=inside, other=0.0)
-            value = beta * term.to(gl.float32) + value
-        store(out + m * o_m + n, value, inside)
+            stage += 1
+            free = buffer
+            buffer = (buffer + 1) % STAGES
+        parts.store(p)
+        for s in gl.static_range(0, S):
+            acc = acc + parts.slice(s, 1, dim=2).load(LAST)
+        if turn % rounds == rounds - 1:
+            n = (program + turn // rounds * gl.num_programs(0)) * BN + lane
+            inside = gl.expand_dims(gl.expand_dims(m < M, 1) & gl.expand_dims(n < N, 0), 2)
+            value = alpha * acc
+            n64 = n.to(gl.int64)
+            if BIAS:
+                at = gl.expand_dims(m.to(gl.int64) * c_m, 1) + gl.expand_dims(n64 * c_n, 0)
+                term = gl.load(bias + gl.expand_dims(at, 2), mask=inside, other=0.0)
+                value = beta * term.to(gl.float32) + value
+            at = gl.expand_dims(m.to(gl.int64) * o_m, 1) + gl.expand_dims(n64, 0)
+            store(out + gl.expand_dims(at, 2), value, inside)
+            acc = gl.zeros([MR, BN, 1], gl.float32, LAST)
+
+
+class Form(NamedTuple):
+    """How a program is laid out; a choice of speed alone.
+
+    Attributes:
+        rows: lanes of a warp along the rows of weights; the other lanes lie along segments.
+        each: rows of weights per thread.
+        warps: along segments.
+        columns: contracted indices per stage, at most 128; half as many if the weights have 32 bits.
+        stages: buffers.
+        programs: at most so many per multiprocessor; each takes several tiles if there are more.
+    """
+
+    rows: int
+    each: int
+    warps: int
+    columns: int
+    stages: int
+    programs: int
 
 
 @functools.cache
-def layouts(bits: int, lanes: int) -> dict[str, Any]:
-    """Constexprs of a launch: a tile is 32 KiB of weights, a thread works on one segment of one row.
+def layouts(form: Form, height: int, left_bits: int, right_bits: int) -> dict[str, Any]:
+    """Constexprs of a launch.
 
     Args:
-        bits: of an element of the weights, 16 or 32.
-        lanes: segments side by side; a power of two up to 32.
+        form: the program.
+        height: rows of activations, a power of two.
+        left_bits: of an element of the activations.
+        right_bits: of an element of the weights.
     """
-    warps, vector = (4, 8) if bits == 16 else (2, 4)
-    across = 128 // vector
-    threads = [32 // lanes, lanes]
+    tall, lanes, warps = form.rows * form.each, 32 // form.rows, form.warps
+    c = form.columns * 16 // right_bits
+    s = lanes * warps
+    take = gl.BlockedLayout([height, 1, 1, 8], [1, form.rows, lanes, 1], [1, 1, warps, 1], [3, 1, 2, 0])
+    last = [1, min(32, tall), 1]
     return {
-        "BN": warps * threads[0],
-        "S": lanes,
-        "LOAD": gl.BlockedLayout([1, 1, vector], [1, 32 // across, across], [warps, 1, 1], [2, 1, 0]),
-        "LEFT": gl.BlockedLayout([1, 4], [1, 32], [warps, 1], [1, 0]),
-        "TAKE": gl.BlockedLayout([1, 1, 8], [*threads, 1], [warps, 1, 1], [2, 1, 0]),
-        "SUM": gl.BlockedLayout([1, 1], threads, [warps, 1], [1, 0]),
-        "LAST": gl.BlockedLayout([1], [32], [warps], [0]),
-        "WEIGHTS": gl.SwizzledSharedLayout(vector, 1, 8, [2, 1, 0]),
-        "ROW": gl.SwizzledSharedLayout(4, 1, 8, [1, 0]),
+        "MR": height, "BN": tall, "S": s, "C": c, "STAGES": form.stages,
+        "LEFT": _copies(s, c, left_bits, warps),
+        "RIGHT": _copies(s, c, right_bits, warps),
+        "TAKE_LEFT": gl.SliceLayout(1, take),
+        "TAKE_RIGHT": gl.BlockedLayout([1, 1, 8], [form.rows, lanes, 1], [1, warps, 1], [2, 0, 1]),
+        "SUM": gl.BlockedLayout([height, 1, 1], [1, form.rows, lanes], [1, 1, warps], [1, 2, 0]),
+        "LAST": gl.BlockedLayout([1, 1, 1], [32 // last[1], last[1], 1], [warps, 1, 1], [1, 0, 2]),
+        "LEFT_MEMORY": gl.SwizzledSharedLayout(128 // left_bits, 1, 8, [2, 1, 0]),
+        "RIGHT_MEMORY": _swizzled(c, right_bits),
         "num_warps": warps,
-    }
+    }  # fmt: skip
+
+
+def _copies(segments: int, columns: int, bits: int, warps: int) -> Any:
+    """How [rows, S, C] is copied: 16 bytes a thread, neighbours along C, then along segments."""
+    vector = 128 // bits
+    across = min(32, columns // vector)
+    beside = min(segments, 32 // across)
+    return gl.BlockedLayout(
+        [1, 1, vector], [32 // across // beside, beside, across], [warps, 1, 1], [2, 1, 0]
+    )
+
+
+def _swizzled(columns: int, bits: int) -> Any:
+    """Rows of weights side by side, so that a quarter of a warp reads 16 bytes of each from other banks."""
+    line = columns * bits // 8
+    phases = min(8, line // 16)
+    return gl.SwizzledSharedLayout(128 // bits, max(1, 128 // line), phases, [2, 0, 1])
+
+
+def choose(m: int, n: int) -> Form:
+    """The form for a product of m rows and n columns."""
+    if m == 1:
+        return Form(16, 1, 4, 128, 2, 3)
+    if m <= 4:
+        return Form(16, 1, 4, 64, 3, 3)
+    return Form(32, 2, 4, 64, 2, 2) if n >= 16384 else Form(32, 1, 8, 32, 3, 2)
 
 
 def run(
@@ -166,34 +249,39 @@ def run(
     """
     m, k = a.shape
     n = b.shape[0]
+    form = choose(m, n)
+    how = layouts(form, triton.next_power_of_2(m), 8 * a.element_size(), 8 * b.element_size())
     segments = -(-k // 128)
-    lanes = min(32, triton.next_power_of_2(segments))
-    how = layouts(8 * b.element_size(), lanes)
-    programs = min(-(-n // how["BN"]), max(1, 2 * processors(out.device) // m))
-    parts = torch.empty(m * n * segments, dtype=torch.float32, device=out.device)
+    tiles = -(-n // how["BN"])
+    a_m = a.stride(0) if m > 1 else k
+    aligned = a.data_ptr() | b.data_ptr() | k | a_m | b.stride(0)
     addend = out if bias is None else bias
     launch(
-        _rows, (m, programs), a, b, addend, out, parts, n, k, segments,
-        a.stride(0), b.stride(0), *addend.stride(), out.stride(0), *factors,
-        BIAS=bias is not None, EVEN=k % (128 * lanes) == 0, **how,
+        _rows, min(tiles, form.programs * processors(out.device)), a, b, addend, out,
+        m, n, k, -(-segments // how["S"]), a_m, b.stride(0), *addend.stride(), out.stride(0), *factors,
+        BIAS=bias is not None, EVEN=k % (128 * how["S"]) == 0, ASYNC=aligned % 16 == 0, **how,
     )  # fmt: skip
 
 
 def _builds() -> Iterator[Build]:
-    for left, right, out in (
-        ("*fp32", "*bf16", "*fp32"),
-        ("*bf16", "*fp16", "*bf16"),
-        ("*fp16", "*fp32", "*fp16"),
+    bits = {"*fp32": 32, "*bf16": 16, "*fp16": 16}
+    sizes = dict.fromkeys(("M", "N", "K", "rounds", "a_m", "b_n", "c_m", "c_n", "o_m"), "i32")
+    for m, n, left, right, out in (
+        (1, 4096, "*fp32", "*bf16", "*fp32"),
+        (1, 4096, "*bf16", "*fp16", "*bf16"),
+        (4, 4096, "*fp32", "*bf16", "*fp32"),
+        (8, 4096, "*fp16", "*fp32", "*fp16"),
+        (8, 28672, "*fp32", "*bf16", "*fp32"),
     ):
-        for lanes, even in ((32, True), (8, False)):
-            how = dict(layouts(32 if right == "*fp32" else 16, lanes))
-            options = {"num_warps": how.pop("num_warps")}
-            pointers = {"a": left, "b": right, "bias": right, "out": out, "parts": "*fp32"}
-            sizes = dict.fromkeys(("N", "K", "segments", "a_m", "b_n", "c_m", "c_n", "o_m"), "i32")
-            aligned = (*pointers, "N", "K", "a_m", "b_n") if even else tuple(pointers)
-            signature = {**pointers, **sizes, "alpha": "fp32", "beta": "fp32"}
-            yield Build(_rows, signature, {"BIAS": even, "EVEN": even, **how}, options, aligned)
+        how = dict(layouts(choose(m, n), m, bits[left], bits[right]))
+        options = {"num_warps": how.pop("num_warps")}
+        pointers = {"a": left, "b": right, "bias": right, "out": out}
+        signature = {**pointers, **sizes, "alpha": "fp32", "beta": "fp32"}
+        aligned = (*pointers, "N", "K", "a_m", "b_n", "o_m")
+        for even, copies in ((True, True), (False, True), (False, False)):
+            constexprs = {"BIAS": not even, "EVEN": even, "ASYNC": copies, **how}
+            yield Build(_rows, signature, constexprs, options, aligned if copies else tuple(pointers))
 
 
 BUILDS = tuple(_builds())
-"""Three mixes of types, whole and masked."""
+"""Every form, three mixes of types, whole, masked and without alignment."""
