@@ -204,8 +204,8 @@ def normalise_rows(
         one_plus: the factor is RN(1 + w).
     """
     if n <= norm_rows.LONGEST and not INTERPRETED:
-        numbers = (rows, stride, n, slices, run, rn32(eps), rn32(n))
-        norm_rows.run(x, w, b, out, numbers, centre, first, one_plus)
+        mode = 1 if first else 2 if one_plus else 0
+        norm_rows.run(x, w, b, out, (rows, stride, n, slices, mode, run, rn32(eps), rn32(n)), centre)
         return
     segments = -(-n // SEGMENT)
     warps = 4 if rows <= norm_rows.FEW else min(4, triton.next_power_of_2(-(-segments // 32)))

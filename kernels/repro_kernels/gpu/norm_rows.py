@@ -91,13 +91,16 @@ def _rsqrt(x, ONE: gl.constexpr):
     return gl.where((bits & 0x7FFFFFFF) > 0x7F800000, 0x7FC00000, bits).to(gl.float32, bitcast=True)
 
 
-@gluon.jit(do_not_specialize=["slices"])
+@gluon.jit(do_not_specialize=["slices", "mode"])
 def _row(
-    x, w, b, out, stride, n, slices, run, eps, size,
-    CENTRE: gl.constexpr, FIRST: gl.constexpr, ONE_PLUS: gl.constexpr, S: gl.constexpr,
+    x, w, b, out, stride, n, slices, mode, run, eps, size, CENTRE: gl.constexpr, S: gl.constexpr,
     LOAD: gl.constexpr, TAKE: gl.constexpr, LANES: gl.constexpr, EVERY: gl.constexpr, MEMORY: gl.constexpr,
 ):  # fmt: skip
-    """One row of x, `stride` apart, to one of out, n apart; arguments as in ``norm.normalise_rows``."""
+    """One row of x, `stride` apart, to one of out, n apart; arguments as in ``norm.normalise_rows``.
+
+    mode: 1, round before the factor; 2, the factor is RN(1 + w); 0, neither. A number of the launch and no
+    constant, so that one kernel serves all three.
+    """
     row = gl.program_id(0).to(gl.int64)
     ONE: gl.constexpr = gl.SliceLayout(1, LOAD)
     s = gl.arange(0, S, layout=ONE)
@@ -125,16 +128,18 @@ def _row(
     total = _total(tile, parts, True, S, TAKE, LANES, EVERY, ONE)
     factor = _rsqrt(gl.div_rn(total, size) + eps, ONE)
     v = v * gl.expand_dims(factor, 1)
-    if FIRST:
-        v = v.to(out.dtype.element_ty).to(gl.float32)
+    v = gl.where(mode == 1, v.to(out.dtype.element_ty).to(gl.float32), v)
     if w is not None:
         f = factors.to(gl.float32)
-        if ONE_PLUS:
-            f = 1.0 + f
-        v = v * f
+        v = v * gl.where(mode == 2, 1.0 + f, f)
     if b is not None:
         v = v + summands.to(gl.float32)
     store(out + row * n + i, v, inside)
+
+
+def warps_of(segments: int, rows: int) -> int:
+    """Warps of a program: a choice of speed alone."""
+    return max(segments // 16, 4 if rows <= FEW else 2)
 
 
 @functools.cache
@@ -165,47 +170,43 @@ def run(
     w: torch.Tensor | None,
     b: torch.Tensor | None,
     out: torch.Tensor,
-    numbers: tuple[int, int, int, int, int, float, float],
+    numbers: tuple[int, int, int, int, int, int, float, float],
     centre: bool,
-    first: bool,
-    one_plus: bool,
 ) -> None:
     """Normalise rows of at most :data:`LONGEST` elements.
 
     Args:
-        x: as in ``norm.normalise_rows``, as are w, b, out, centre, first and one_plus.
+        x: as in ``norm.normalise_rows``, as are w, b, out and centre.
         w: factors or None.
         b: summands or None.
         out: the results.
-        numbers: rows, stride, n, slices, run, eps and n again, the last two as floats.
+        numbers: rows, stride, n, slices, mode (1 for first, 2 for one_plus), run, eps and n again, the last
+            two as floats.
         centre: subtract the mean.
-        first: round before the factor.
-        one_plus: the factor is RN(1 + w).
     """
     rows, stride, n, *rest = numbers
     segments = next(s for s in SEGMENTS if s * 128 >= n)
-    warps = max(segments // 16, 4 if rows <= FEW else 2)
+    warps = warps_of(segments, rows)
     launch(
-        _row, rows, x, w, b, out, stride, n, *rest, CENTRE=centre, FIRST=first, ONE_PLUS=one_plus,
+        _row, rows, x, w, b, out, stride, n, *rest, CENTRE=centre,
         **layouts(8 * x.element_size(), segments, warps, centre),
     )  # fmt: skip
 
 
 def _builds() -> Iterator[Build]:
-    numbers = {"stride": "i32", "n": "i32", "slices": "i32", "eps": "fp32", "size": "fp32"}
+    numbers = dict.fromkeys(("stride", "n", "slices", "mode"), "i32") | {"eps": "fp32", "size": "fp32"}
     aligned = ("x", "w", "out", "stride", "n")
     for kind, bits, segments in (("*fp32", 32, 32), ("*bf16", 16, 64), ("*fp16", 16, 128)):
         for centre in (False, True):
-            how = dict(layouts(bits, segments, max(2, segments // 16), centre))
+            how = dict(layouts(bits, segments, warps_of(segments, 2048), centre))
             options = {"num_warps": how.pop("num_warps")}
             signature = {"x": kind, "w": kind, **({"b": kind} if centre else {}), "out": kind, **numbers}
-            how |= {"run": 1, "CENTRE": centre, "FIRST": not centre, "ONE_PLUS": False}
+            how |= {"run": 1, "CENTRE": centre}
             yield Build(_row, signature, how if centre else {"b": None, **how}, options, aligned)
     how = dict(layouts(32, 8, 4, True))
     options = {"num_warps": how.pop("num_warps")}
-    group = {"b": None, "CENTRE": True, "FIRST": False, "ONE_PLUS": True, **how}
     signature = {"x": "*fp32", "w": "*bf16", "out": "*fp32", "run": "i32", **numbers}
-    yield Build(_row, signature, group, options)
+    yield Build(_row, signature, {"b": None, "CENTRE": True, **how}, options)
 
 
 BUILDS = tuple(_builds())
