@@ -199,8 +199,8 @@ def chunks(
     """Chunks to nodes (section 2.4); the only chunk of a row to its digest.
 
     data: 4-byte words, 16-byte aligned; items int64 [items, FIELDS]; programs int32 [programs, 2]: item,
-    first lane; keys int32 [keys, 8]; nodes, digests int32 [..., 8]. Lane e of an item is chunk e % chunks of row
-    e // chunks. A row's words lie in a multiple of 16 bytes, zeros behind its end.
+    first lane; keys int32 [keys, 8]; nodes, digests int32 [..., 8]. Lane e of an item is chunk e % chunks of
+    row e // chunks. A row's words lie in a multiple of 16 bytes, zeros behind its end.
     """
     pid = tl.program_id(0)
     item = items + tl.load(programs + 2 * pid).to(tl.int64) * FIELDS

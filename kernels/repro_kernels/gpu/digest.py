@@ -99,9 +99,14 @@ def row_digests(values: torch.Tensor, key: bytes, *, row_dims: int = 1) -> torch
 
 
 def digest_many(items: Iterable[tuple[torch.Tensor, bytes, int]]) -> list[torch.Tensor]:
-    """:func:`row_digests` of many (values, key, row_dims): :func:`repro_kernels.cpu.digest.digest_many`."""
+    """:func:`row_digests` of many (values, key, row_dims): :func:`repro_kernels.cpu.digest.digest_many`.
+
+    Returns:
+        uint8 [rows, 32] per item, views of one tensor.
+    """
     batch, tensors = prepare(items)
-    return batch.run(tensors)
+    digests = batch.run(tensors)
+    return [digests[start : start + rows] for start, rows in zip(batch.starts, batch.counts, strict=True)]
 
 
 def prepare(items: Iterable[tuple[torch.Tensor, bytes, int]]) -> tuple[Batch, list[torch.Tensor]]:
@@ -123,33 +128,36 @@ class Batch:
     Args:
         device: where the tensors will be.
         rows: per item.
+
+    Attributes:
+        starts: per item, where its digests begin in what :meth:`run` returns.
+        counts: per item, how many rows it has.
     """
 
     def __init__(self, device: torch.device, rows: Sequence[Rows]) -> None:
-        self.device = device
-        self._rows = rows
         small = [index for index, item in enumerate(rows) if item.bytes <= GATHERED]
         # A single tensor needs no gathering, whatever its size.
         self._gathered = small if len(small) > 1 else []
-        alone = [index for index in range(len(rows)) if index not in set(self._gathered)]
-        self._launches = [_Launch(device, [rows[index]], packed=False) for index in alone]
-        self._alone = alone
-        self._together = _Launch(device, [rows[i] for i in self._gathered], packed=True)
+        apart = set(range(len(rows))).difference(self._gathered)
+        self._device = device
+        self._alone = [(index, _alone(device, rows[index])) for index in sorted(apart)]
+        self._together = _Launch(device, [rows[index] for index in self._gathered], packed=True)
+        self.counts = tuple(item.count for item in rows)
+        starts, self._total = [0] * len(rows), 0
+        for index in (*self._gathered, *sorted(apart)):
+            starts[index] = self._total
+            self._total += self.counts[index]
+        self.starts = tuple(starts)
 
-    def run(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """Digests of tensors as :func:`prepare` returned them: uint8 [rows, 32] per item.
-
-        Those of gathered items are views of one tensor, in order.
-        """
-        found: dict[int, torch.Tensor] = {}
-        for index, work in zip(self._alone, self._launches, strict=True):
-            found[index] = work.run(tensors[index])
+    def run(self, tensors: Sequence[torch.Tensor]) -> torch.Tensor:
+        """Digests of tensors as :func:`prepare` returned them: uint8 [rows of all items, 32]."""
+        digests = torch.empty((self._total, DIGEST_SIZE // 4), dtype=torch.int32, device=self._device)
+        for index, work in self._alone:
+            work.run(tensors[index], digests[self.starts[index] :])
         if self._gathered:
             flat = torch.cat([tensors[index].reshape(-1) for index in self._gathered])
-            counts = [self._rows[index].count for index in self._gathered]
-            parts = torch.split(self._together.run(flat), counts)
-            found.update(zip(self._gathered, parts, strict=True))
-        return [found[index] for index in range(len(tensors))]
+            self._together.run(flat, digests)
+        return digests.view(torch.uint8)
 
 
 class _Launch:
@@ -166,7 +174,6 @@ class _Launch:
         keys = list(dict.fromkeys(item.key for item in rows))
         place = {key: index for index, key in enumerate(keys)}
         self._keys = _upload(np.frombuffer(b"".join(keys), np.int32), device)
-        self._count = sum(item.count for item in rows)
         items = np.zeros((len(rows), blake3.ITEM_FIELDS), np.int64)
         trees: list[tuple[int, int, int, int, int]] = []  # first node, nodes per row, rows, key, first digest
         offset = nodes = digests = 0
@@ -218,21 +225,25 @@ class _Launch:
         table = np.stack(columns, axis=1).astype(np.int32)
         return _upload(items, self._device), _upload(table, self._device)
 
-    def run(self, data: torch.Tensor) -> torch.Tensor:
-        """uint8 [rows of all items, 32]; the memory is anything of 4-byte elements, or viewed as such."""
-        digests = torch.empty((self._count, 8), dtype=torch.int32, device=self._device)
-        nodes = torch.empty((max(self._nodes, 1), 8), dtype=torch.int32, device=self._device)
+    def run(self, data: torch.Tensor, digests: torch.Tensor) -> None:
+        """Digest the rows in memory that begins with a tensor's; digests: int32 [at least the rows, 8]."""
+        nodes = torch.empty((max(self._nodes, 1), DIGEST_SIZE // 4), dtype=torch.int32, device=self._device)
+        how: dict[str, Any] = {"LANES": blake3.LANES, "num_warps": blake3.LANES // 32}
         items, programs = self._chunks
         launch(
             blake3.chunks, len(programs), data, items, programs, self._keys, nodes, digests,
-            FIELDS=blake3.ITEM_FIELDS, LANES=blake3.LANES, VECTOR=blake3.VECTOR, num_warps=blake3.LANES // 32,
+            FIELDS=blake3.ITEM_FIELDS, VECTOR=blake3.VECTOR, **how,
         )  # fmt: skip
         for items, programs in self._levels:
             launch(
                 blake3.parents, len(programs), nodes, items, programs, self._keys, digests,
-                FIELDS=blake3.GROUP_FIELDS, LANES=blake3.LANES, GROUP=blake3.GROUP, num_warps=blake3.LANES // 32,
+                FIELDS=blake3.GROUP_FIELDS, GROUP=blake3.GROUP, **how,
             )  # fmt: skip
-        return digests.view(torch.uint8)
+
+
+@functools.lru_cache(maxsize=1024)
+def _alone(device: torch.device, rows: Rows) -> _Launch:
+    return _Launch(device, [rows], packed=False)
 
 
 @functools.lru_cache(maxsize=256)
