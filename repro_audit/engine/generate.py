@@ -248,10 +248,14 @@ def _cache_faults(
     opened: Session, recorder: Recorder, cache: PositionCache, batch: Sequence[Running]
 ) -> list[str]:
     """Hash the cache again: rows that are not what was written, as ``point name s{sequence} position``."""
-    faults = []
-    for layer, indices in opened.kv_points.items():
-        for item in batch:
-            for point, rows in zip(indices, cache.rows(layer, item.index, item.fed), strict=True):
-                for position in recorder.changed(point, item.index, rows):
-                    faults.append(f"{opened.plan.points[point].name} s{item.index} {position}")
-    return faults
+    items = [
+        (point, item.index, rows)
+        for layer, indices in opened.kv_points.items()
+        for item in batch
+        for point, rows in zip(indices, cache.rows(layer, item.index, item.fed), strict=True)
+    ]
+    return [
+        f"{opened.plan.points[point].name} s{sequence} {position}"
+        for (point, sequence, _), positions in zip(items, recorder.changes(items), strict=True)
+        for position in positions
+    ]

@@ -68,6 +68,7 @@ def score_module(
     parts = _sequences(inputs)
     recorder = Recorder(plan.points, len(parts), row_salt, save_values=settings.save_values)
     mode = real_mode(module)
+    mode.writing = recorder.unshare
     with ExitStack() as stack:
         stack.enter_context(failures_named(settings.device))
         stack.enter_context(undone(module))

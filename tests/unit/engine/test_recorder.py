@@ -47,9 +47,9 @@ def test_cache_rows_by_token_then_head_and_what_changed() -> None:
     found = recorder.rows(0)[1].digests
     assert found.shape == (7, 2, 32)
     assert (found[5, 1] == row_digests(stored[1, 5:6].numpy(), "float32")[0]).all()
-    assert recorder.changed(1, 0, rows) == []
+    assert recorder.changes([(1, 0, rows)]) == [[]]
     stored[1, 5, 2] += 1
-    assert recorder.changed(1, 0, rows) == [5]
+    assert recorder.changes([(1, 0, rows)]) == [[5]]
 
 
 def test_values_are_kept_on_request() -> None:
