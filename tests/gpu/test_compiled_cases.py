@@ -1,7 +1,7 @@
 """The small cases as compiled code, without a GPU (``ptx_launch.py``), in processes of their own.
 
 Elementwise operators have ``test_compiled_bits.py``: their cases would compile a kernel per function, type.
-In CI the areas with an order of summation run, with REPRO_COMPILE=all every area.
+In CI the digests and the areas with an order of summation run, with REPRO_COMPILE=all every area.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-AREAS = ["attention:", "norm:", "products:"]
+AREAS = ["attention:", "digest:", "norm:", "products:"]
 if os.environ.get("REPRO_COMPILE") == "all":
     AREAS += ["fused:", "order:", "reduce:", "remainder:", "sampling:"]
 

@@ -41,11 +41,15 @@ VECTOR = not INTERPRETED
 
 _START, _END, _PARENT, _ROOT, _KEYED = (tl.constexpr(1 << bit) for bit in range(5))  # table 3
 
-_LOAD = tl.constexpr(
-    "{ .reg .pred p; setp.ne.b32 p, $5, 0;"
-    " @p ld.global.v4.b32 {$0, $1, $2, $3}, [$4];"
-    " @!p mov.b32 $0, 0; @!p mov.b32 $1, 0; @!p mov.b32 $2, 0; @!p mov.b32 $3, 0; }"
-)
+_LOAD = tl.constexpr("""{
+.reg .pred %p900000;
+setp.ne.b32 %p900000, $5, 0;
+@%p900000 ld.global.v4.b32 { $0, $1, $2, $3 }, [ $4 ];
+@!%p900000 mov.b32 $0, 0;
+@!%p900000 mov.b32 $1, 0;
+@!%p900000 mov.b32 $2, 0;
+@!%p900000 mov.b32 $3, 0;
+    }""")
 
 
 @triton.jit
