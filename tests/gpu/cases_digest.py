@@ -1,4 +1,4 @@
-"""Row digests: widths around blocks, chunks and groups of chunks, all dtypes with NaN, strides, many items."""
+"""Row digests: widths about blocks, chunks, groups of chunks, all dtypes with NaN, strides, many items."""
 
 from __future__ import annotations
 
