@@ -2,70 +2,137 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Annotated
-
-import typer
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 from repro_audit.cli.app import Common, command, option
-from repro_audit.cli.options import Threads, set_threads
-from repro_audit.cli.output import choice
-from repro_audit.verdict import Result, Verdict
+from repro_audit.cli.options import Device, Threads, known_device, resolve_device, set_threads
+from repro_audit.cli.output import choice, stdout_console, write_text
+from repro_audit.errors import InconclusiveError, UsageError
+from repro_audit.manifest.files import require_writable
+from repro_audit.verdict import Result
 
-PARTS = ("gemm", "model", "verify")
+if TYPE_CHECKING:
+    from repro_audit.bench.plan import Plan
+    from repro_audit.models.loaded import LoadedModel
+    from repro_audit.progress import Observer
+
+#: As :data:`repro_audit.bench.plan.AREAS`, which takes torch to import.
+AREAS = ("gemm", "gemv", "skinny", "attention", "hash", "prefill", "decode", "record", "verify")
+_DEMO = "demo:smollm2-135m"
+_LARGE = "llama-3-8b"
 
 
-@command("bench")
-def bench(
+@command("bench", output=False)
+def bench(  # noqa: PLR0917  (the command line's own flags)
     common: Common,
-    parts: Annotated[
-        list[str] | None, typer.Argument(metavar="[gemm|model|verify]...", show_default=False)
+    only: Annotated[str | None, option("--only", metavar="AREA,...", help=f"Of {', '.join(AREAS)}.")] = None,
+    shape: Annotated[
+        str | None,
+        option("--shape", metavar="NAME", help="Model of a named shape, random weights."),
     ] = None,
-    model: Annotated[
-        str, option("--model", metavar="MODEL", help="For the parts model and verify.")
-    ] = "demo:smollm2-135m",
+    model: Annotated[str | None, option("--model", metavar="MODEL", help="A model instead.")] = None,
+    device: Device = "auto",
+    quick: Annotated[bool, option("--quick", help="Fewer rounds and tokens.")] = False,
     rounds: Annotated[
-        int, option("--rounds", metavar="N", help="Timed rounds; medians are shown.", min=1)
-    ] = 3,
+        int | None, option("--rounds", metavar="N", help="Timed rounds; medians are shown.", min=1)
+    ] = None,
+    budget: Annotated[
+        float | None,
+        option("--budget", metavar="SECONDS", help="What would begin later is left out, by name.", min=0),
+    ] = None,
+    output: Annotated[
+        str | None, option("--output", "--json", "-o", metavar="FILE", help="Write the rows as JSON.")
+    ] = None,
     threads: Threads = None,
 ) -> Result | None:
-    """Measure speed against torch and Hugging Face here; bits are checked before anything is timed."""
-    import torch
+    """Measure speed against what people use, here; bits are checked before anything is timed."""
+    areas = tuple(choice("area", area, AREAS) for area in only.split(",")) if only else AREAS
+    if shape is not None and model is not None:
+        raise UsageError("--shape and --model exclude each other", hint="leave one out")
+    path = Path(output) if output else None
+    if path is not None:
+        require_writable(path, overwrite=common.outputs.force)
+    known_device(device)
+    from repro_audit.bench import plan as planning
+    from repro_audit.bench import shapes
 
+    if shape is not None:
+        shapes.find(shape)
+    resolved = resolve_device(device)
+    set_threads(threads)
+    if shape is None and model is None:
+        shape, model = (None, _DEMO) if resolved == "cpu" else (_LARGE, None)
+    wanted = planning.Plan(areas, resolved, shape, quick, rounds, budget)
+    planning.require_memory(wanted)
+    _measure(common, wanted, model, path)
+    return None
+
+
+def _measure(common: Common, plan: Plan, model: str | None, path: Path | None) -> None:
+    """Run the plan and write what came of it, also if it ends early for a reason of its own.
+
+    Raises:
+        InconclusiveError: wrong bits, a failing device, or a figure above the roofline.
+    """
+    from repro_audit import devices
+    from repro_audit.bench import plan as planning
+    from repro_audit.bench import report, roofline
     from repro_audit.verify import environment
 
-    wanted = [choice("part", part, PARTS) for part in parts or PARTS]
-    set_threads(threads)
-    facts = [(name, value) for name, value in environment.collect().items() if name != "device"]
-    facts.append(("threads", str(torch.get_num_threads())))
+    facts = _facts(plan, environment.collect(plan.device))
+    peaks = roofline.of(plan.device)
+    rows = []
+    with common.observer() as observer, devices.failures_named(plan.device):
+        for row in planning.run(plan, lambda: _load(plan, model, observer), observer):
+            rows.append(row)
+            observer.note(report.line(row))
+    settings = {
+        "areas": list(plan.areas),
+        "device": plan.device,
+        "model": model or f"shape:{plan.shape}",
+        "quick": plan.quick,
+        "rounds": plan.rounds,
+        "budget": plan.seconds,
+    }
+    text = report.dumps(report.document(rows, facts, peaks, settings))
+    if path is not None:
+        write_text(path, text, force=common.outputs.force)
+    if common.outputs.format == "json":
+        sys.stdout.write(text)
+    else:
+        report.write(rows, facts, peaks, stdout_console(common.outputs.color))
+    for form, place in common.outputs.reports:
+        rendered = text if form == "json" else report.render(rows, facts, peaks)
+        write_text(place, rendered, force=common.outputs.force)
+    refused = [row for row in rows if row.refused]
+    if refused:
+        first = refused[0]
+        raise InconclusiveError(
+            f"{len(refused)} figure(s) lie above the roofline, the first is {first.stack}, {first.case}",
+            hint="the measurement is wrong there; run again on an idle machine",
+        )
 
-    def take(measured: Iterator[tuple[str, str]]) -> None:
-        """Keep what was measured, and tell it at once: the whole takes minutes."""
-        for name, text in measured:
-            facts.append((name, text))
-            observer.note(f"{name}: {text}")
 
-    with common.observer() as observer:
-        if "gemm" in wanted:
-            from repro_audit.bench import gemm
+def _load(plan: Plan, model: str | None, observer: Observer) -> LoadedModel:
+    """The model, on the device."""
+    from repro_audit import devices, models
+    from repro_audit.bench import shapes
 
-            observer.stage("matrix products")
-            take(gemm.measure(rounds))
-        if "model" in wanted or "verify" in wanted:
-            from repro_audit import models
-            from repro_audit.bench import endtoend
+    if plan.shape is not None:
+        return shapes.build(plan.shape, plan.device)
+    loaded = models.load(str(model), observer=observer)
+    devices.require_memory(plan.device, devices.weights_bytes(loaded.module), "weights")
+    loaded.module.to(plan.device)
+    return loaded
 
-            loaded = models.load(model, observer=observer)
-            if "model" in wanted:
-                observer.stage("end to end")
-                take(endtoend.measure_model(loaded, rounds))
-            if "verify" in wanted:
-                observer.stage("verification")
-                take(endtoend.measure_verification(loaded, rounds))
-    return Result(
-        "bench",
-        Verdict.RECORDED,
-        "measured on this machine; read the ratios, not the times",
-        facts=tuple(facts),
-        counts=(("rounds", rounds),),
-    )
+
+def _facts(plan: Plan, environment: dict[str, str]) -> dict[str, str]:
+    """The machine, its software and the threads."""
+    import torch
+
+    facts: dict[str, Any] = dict(environment)
+    if plan.kind == "cpu":
+        facts["threads"] = str(torch.get_num_threads())
+    return facts

@@ -70,7 +70,7 @@ RUN = ("--prompt", "the an", "--unsigned", "--max-new-tokens", "2")
         (["schema", "nonsense"], 2, ["nonsense", "manifest"]),
         (["explain", "RA999"], 2, ["RA999"]),
         (["keygen", "/nowhere/at/all/key.pem"], 2, ["/nowhere"]),
-        (["bench", "everything"], 2, ["everything", "gemm"]),
+        (["bench", "--only", "everything"], 2, ["everything", "gemm"]),
     ],
 )
 def test_one_sentence(cli, model, tmp_path, monkeypatch, arguments, code, words):  # noqa: PLR0917
