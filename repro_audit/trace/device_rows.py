@@ -47,6 +47,11 @@ Part = Digests | DeviceRows
 """Digests uint8 [rows, (heads,) 32], wherever they are."""
 
 
+def stays(tensor: torch.Tensor) -> bool:
+    """Whether a tensor's digests are made on a GPU and stay there."""
+    return tensor.is_cuda
+
+
 def hash_rows(
     items: Sequence[tuple[torch.Tensor, bytes, int]],
 ) -> tuple[list[DeviceRows], object]:
@@ -90,25 +95,38 @@ def to_host(parts: Sequence[DeviceRows]) -> list[Digests]:
     ]
 
 
-def differing(now: Sequence[DeviceRows], recorded: Sequence[Sequence[Part]]) -> list[list[int]]:
-    """Per item the rows of which some digest is another; compared on the device, one wait for all.
+def joined(parts: Sequence[Part]) -> Digests:
+    """Parts one behind the other, as numpy holds them."""
+    found = [to_host([part])[0] if isinstance(part, DeviceRows) else part for part in parts]
+    return np.concatenate(found) if len(found) > 1 else found[0]
+
+
+def shaped(digests: Digests, tensor: torch.Tensor, dims: int) -> Digests:
+    """The digests [rows * heads, 32] of a tensor as [rows, (heads,) 32]."""
+    return digests.reshape(*tensor.shape[:dims], digests.shape[-1])
+
+
+def differing(now: Sequence[Part], recorded: Sequence[Sequence[Part]]) -> list[list[int]]:
+    """Per item the rows of which some digest is another; compared where the first is, one wait for all.
 
     Args:
-        now: per item its digests, [positions, heads].
+        now: per item its digests, [positions, heads] of them.
         recorded: per item what was recorded, in parts, position 0 first.
     """
-    left = torch.cat([item.tensor() for item in now])
-    right = torch.cat([_on(part, left.device) for parts in recorded for part in parts])
-    wrong: Any = (left.view(torch.int64) != right.view(torch.int64)).any(dim=1).cpu().numpy()
+    device = now[0].buffer.device if isinstance(now[0], DeviceRows) else torch.device("cpu")
+    left = torch.cat([_on(part, device) for part in now])
+    right = torch.cat([_on(part, device) for parts in recorded for part in parts])
+    wrong: Any = (left != right).any(dim=1).cpu().numpy()
     found, begin = [], 0
-    for item in now:
-        end = begin + item.count
-        found.append(np.flatnonzero(wrong[begin:end].reshape(item.shape).any(axis=1)).tolist())
+    for part in now:
+        shape = part.shape[:2]
+        end = begin + math.prod(shape)
+        found.append(np.flatnonzero(wrong[begin:end].reshape(shape).any(axis=1)).tolist())
         begin = end
     return found
 
 
 def _on(part: Part, device: torch.device) -> torch.Tensor:
-    if isinstance(part, DeviceRows):
-        return part.tensor()
-    return torch.from_numpy(np.ascontiguousarray(part)).to(device).reshape(-1, 32)
+    """int64 [digests, 4]."""
+    found = part.tensor() if isinstance(part, DeviceRows) else torch.from_numpy(np.ascontiguousarray(part))
+    return found.to(device).reshape(-1, 32).view(torch.int64)

@@ -16,7 +16,17 @@ import numpy.typing as npt
 import torch
 from repro_kernels.cpu.digest import digest_many
 
-from repro_audit.trace.device_rows import DeviceRows, Part, differing, hash_rows, one_tensor, to_host
+from repro_audit.trace.device_rows import (
+    DeviceRows,
+    Part,
+    differing,
+    hash_rows,
+    joined,
+    one_tensor,
+    shaped,
+    stays,
+    to_host,
+)
 from repro_audit.trace.digest import row_key
 from repro_audit.trace.record import Digests, Point, PointRows, RowHeader
 
@@ -125,7 +135,7 @@ class Recorder:
             self._pending.append(_Waiting(point, spans, header, key, dims, tensor.clone()))
         else:
             (digests,) = digest_many([(tensor, key, dims)])
-            self._store(point, spans, header, _shaped(digests, tensor, dims), tensor)
+            self._store(point, spans, header, shaped(digests, tensor, dims), tensor)
 
     def flush(self) -> None:
         """Hash what waits; call at the end of every step."""
@@ -134,7 +144,7 @@ class Recorder:
         on_host = [(item, item.tensor) for item in pending if item.rows is None and item.tensor is not None]
         found = digest_many([(tensor, item.key, item.dims) for item, tensor in on_host])
         for (item, tensor), digests in zip(on_host, found, strict=True):
-            self._store(item.point, item.spans, item.header, _shaped(digests, tensor, item.dims), tensor)
+            self._store(item.point, item.spans, item.header, shaped(digests, tensor, item.dims), tensor)
         there = [(item, item.rows) for item in pending if item.rows is not None]
         for item, rows in there:
             self._store(item.point, item.spans, item.header, rows, item.tensor)
@@ -203,23 +213,20 @@ class Recorder:
             The positions per item.
         """
         found: list[list[int]] = []
-        now: list[DeviceRows] = []
+        now: list[Part] = []
         then: list[Sequence[Part]] = []
+        size = 0
         for point, sequence, tensor in items:
-            recorded = self._found[sequence][point][2]
-            key = self._keys[tensor.dtype, tensor.shape[2:]][1]
-            if not stays(tensor):
-                (digests,) = digest_many([(tensor, key, 2)])
-                before = np.concatenate(_on_host(recorded)).reshape(digests.shape)
-                wrong = (digests != before).any(axis=1).reshape(tensor.shape[:2]).any(axis=1)
-                found.append(np.flatnonzero(wrong).tolist())
-                continue
-            (rows,), _ = hash_rows([(tensor, key, 2)])
-            now.append(rows)
-            then.append(recorded)
-            if sum(rows.buffer.nbytes for rows in now) > RESIDENT_BYTES:
+            then.append(self._found[sequence][point][2])
+            rehashed = [(tensor, self._keys[tensor.dtype, tensor.shape[2:]][1], 2)]
+            if stays(tensor):
+                now += hash_rows(rehashed)[0]
+            else:
+                now.append(shaped(digest_many(rehashed)[0], tensor, 2))
+            size += tensor.shape[0] * tensor.shape[1] * 32
+            if size > RESIDENT_BYTES:
                 found += differing(now, then)
-                now, then = [], []
+                now, then, size = [], [], 0
         return found + differing(now, then) if now else found
 
     def rows(self, sequence: int) -> dict[int, PointRows]:
@@ -227,9 +234,7 @@ class Recorder:
         self._settle()
         found = self._found[sequence]
         return {
-            point: PointRows(
-                header, first, np.concatenate(_on_host(parts)) if len(parts) > 1 else _on_host(parts)[0]
-            )
+            point: PointRows(header, first, joined(parts))
             for point, (header, first, parts) in sorted(found.items())
         }
 
@@ -297,17 +302,3 @@ class Recorder:
                 rows = tensor[span.begin : span.end].contiguous()
                 bits = rows.view(torch.int16) if rows.dtype is torch.bfloat16 else rows
                 self._values.setdefault((span.sequence, point), []).append(bits.numpy().copy())
-
-
-def stays(tensor: torch.Tensor) -> bool:
-    """Whether a tensor's digests are made on a GPU and stay there."""
-    return tensor.is_cuda
-
-
-def _shaped(digests: Digests, tensor: torch.Tensor, dims: int) -> Digests:
-    """uint8 [rows, (heads,) 32]."""
-    return digests.reshape(*tensor.shape[:dims], digests.shape[-1])
-
-
-def _on_host(parts: Sequence[Part]) -> list[Digests]:
-    return [to_host([part])[0] if isinstance(part, DeviceRows) else part for part in parts]
