@@ -62,7 +62,9 @@ def fuses_attention(module: nn.Module) -> bool:
 
 
 @contextmanager
-def fused_modules(module: nn.Module, mode: ProfileMode, *, attention: bool = False) -> Iterator[None]:
+def fused_modules(
+    module: nn.Module, mode: ProfileMode, *, attention: bool = False, leaves: bool = False
+) -> Iterator[None]:
     """Let linears, RMS norms, gated MLPs and rotary steps run as one kernel each while the context lasts.
 
     Args:
@@ -70,12 +72,14 @@ def fused_modules(module: nn.Module, mode: ProfileMode, *, attention: bool = Fal
         mode: the run's dispatch mode, which counts.
         attention: the model's attention runs as one kernel too; then a decoder layer all of whose parts are
             fused needs no dispatch inside.
+        leaves: only modules without modules inside, because the outputs of those are points.
     """
     with ExitStack() as stack:
         files: set[ModuleType] = set()
         rotary: set[ModuleType] = set()
         for child in module.modules():
-            forward = _fused_forward(child, mode)
+            inside = leaves and next(child.children(), None) is not None
+            forward = None if inside else _fused_forward(child, mode)
             if forward is not None and "forward" not in child.__dict__:
                 child.__dict__["forward"] = forward
                 stack.callback(child.__dict__.pop, "forward")

@@ -78,7 +78,7 @@ def score_module(
         stack.enter_context(stored_parameters(module, ACTIVATION_DTYPES[settings.activations]))
         buffers = stack.enter_context(derived_buffers(module, mode))
         if fuse:
-            stack.enter_context(fused_modules(module, mode))
+            stack.enter_context(fused_modules(module, mode, leaves=settings.level == "ops"))
         stack.enter_context(eager(module))
         watcher.stage("score", len(parts))
         for index, part in enumerate(parts):
