@@ -66,10 +66,10 @@ def _absence() -> str:
     return ""
 
 
-def weights_bytes(module: nn.Module) -> int:
-    """Bytes of the parameters and buffers, tied ones once."""
+def weights_bytes(module: nn.Module, elsewhere_than: str | None = None) -> int:
+    """Bytes of the parameters and buffers, tied ones once; those of one device can be left out."""
     tensors = {id(t): t for t in (*module.parameters(), *module.buffers())}
-    return sum(t.nbytes for t in tensors.values())
+    return sum(t.nbytes for t in tensors.values() if str(t.device) != elsewhere_than)
 
 
 def require_memory(device: str, needed: int, what: str) -> None:
@@ -107,7 +107,7 @@ def placed(module: nn.Module, device: str) -> Iterator[None]:
     if device == "cpu":
         yield
         return
-    require_memory(device, weights_bytes(module), "weights")
+    require_memory(device, weights_bytes(module, device), "weights")
     undo: list[tuple[dict[str, Any], str, torch.Tensor]] = []
     copies: dict[int, torch.Tensor] = {}
     try:

@@ -29,6 +29,7 @@ from repro_audit.trace.record import RunRecord
 CHUNK = 8
 """Tokens drawn between two looks at the clock."""
 _CHECKED = 4 * CHUNK
+_SAID = 120
 
 
 @dataclass(frozen=True)
@@ -72,6 +73,7 @@ class Model:
     ) -> None:
         self.loaded, self.device, self.rounds, self._roofline = loaded, device, rounds, roofline
         self.sizes = sizes.within(loaded.context_length)
+        self._right = False
         module = loaded.module
         self._vocabulary = int(module.config.vocab_size)  # type: ignore[union-attr, arg-type]
         linears = {id(m.weight): m.weight for m in module.modules() if isinstance(m, torch.nn.Linear)}
@@ -82,14 +84,23 @@ class Model:
 
     def areas(self) -> dict[str, Callable[[Budget], Iterator[Row]]]:
         """Area -> what measures it."""
-        return {"prefill": self.prefill, "decode": self.decode, "record": self.record, "verify": self.verify}
+        measures = (self.prefill, self.decode, self.record, self.verify)
+        return {measure.__name__: self._checked(measure) for measure in measures}
+
+    def _checked(self, measure: Callable[[Budget], Iterator[Row]]) -> Callable[[Budget], Iterator[Row]]:
+        def checked(budget: Budget) -> Iterator[Row]:
+            if not self._right:
+                self.check()
+                self._right = True
+            yield from measure(budget)
+
+        return checked
 
     def prefill(self, budget: Budget) -> Iterator[Row]:
         """The last token's logits of a long prompt: ours, then every stack."""
         length = self.sizes.prefill
         case = f"{length} tokens"
         work = Work(self.bytes, (self._weights - self._head) * length + self._head)
-        self.check()
         prompts = [self._prompt(length, turn) for turn in range(self.rounds)]
         self._run(prompts[0], 1, "logits")
         peak = self._watch()
@@ -251,9 +262,14 @@ class Model:
         if free is not None and needed > free:
             told = f"skipped: needs {needed / 2**30:.1f} GiB more, {free / 2**30:.1f} GiB are free"
             return Row(area, case, stack.name, note=told)
-        with stacks.sdpa(self.loaded.module), stack.changed(self.loaded.module):
-            measured = Measurement.of(timed(), graph=stack.static)
-            most = peak()
+        try:
+            with stacks.sdpa(self.loaded.module), stack.changed(self.loaded.module):
+                measured = Measurement.of(timed(), graph=stack.static)
+                most = peak()
+        except RuntimeError as error:
+            # A baseline that this model, device or library version does not support says nothing about ours.
+            told = (str(error).strip().splitlines() or [type(error).__name__])[0]
+            return Row(area, case, stack.name, note=f"failed: {told[:_SAID]}")
         if most is not None:
             most -= int(stack.added * self.bytes)
         return Row(area, case, stack.name, measured, replace(work, unit=stack.unit), peak_bytes=most)

@@ -45,7 +45,7 @@ SHAPES: dict[str, dict[str, tuple[tuple[int, int, int], ...]]] = {
 
 _ROWS = 8
 _COLUMNS = 64
-_SPECIFIED = 8
+_SPECIFIED = 2
 
 
 def measure(

@@ -81,7 +81,7 @@ def _measure(common: Common, plan: Plan, model: str | None, path: Path | None) -
     from repro_audit.bench import report, roofline
     from repro_audit.verify import environment
 
-    facts = _facts(plan, environment.collect(plan.device))
+    facts = _facts(plan, model, environment.collect(plan.device))
     peaks = roofline.of(plan.device)
     rows = []
     with common.observer() as observer, devices.failures_named(plan.device):
@@ -128,11 +128,11 @@ def _load(plan: Plan, model: str | None, observer: Observer) -> LoadedModel:
     return loaded
 
 
-def _facts(plan: Plan, environment: dict[str, str]) -> dict[str, str]:
-    """The machine, its software and the threads."""
+def _facts(plan: Plan, model: str | None, environment: dict[str, str]) -> dict[str, str]:
+    """The machine, its software, the model and the threads."""
     import torch
 
-    facts: dict[str, Any] = dict(environment)
+    facts: dict[str, Any] = {**environment, "model": model or f"shape:{plan.shape}"}
     if plan.kind == "cpu":
         facts["threads"] = str(torch.get_num_threads())
     return facts

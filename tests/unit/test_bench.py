@@ -261,7 +261,17 @@ def test_decoding_that_prefill_does_not_confirm_is_not_timed(tiny, monkeypatch):
     real = model._replay
     monkeypatch.setattr(model, "_replay", lambda prompt, drawn, level: real(prompt[1:], drawn, level))
     with pytest.raises((InconclusiveError, ValueError)):
-        model.check()
+        next(model.areas()["decode"](Budget(None)))
+
+
+def test_a_baseline_that_fails_is_named_and_stops_nothing(tiny, monkeypatch):
+    def failing(module, tokens):
+        raise RuntimeError("no such thing\nmore")
+
+    monkeypatch.setattr(stacks, "prefill", failing)
+    model = endtoend.Model(tiny, "cpu", endtoend.Sizes(24, 16, 16, 8, 16), 1, None)
+    rows = list(model.prefill(Budget(None)))
+    assert [row.note for row in rows] == ["", *2 * ["failed: no such thing"]]
 
 
 def test_sizes_respect_the_context():
