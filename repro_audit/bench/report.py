@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 from rich.console import Console
@@ -35,6 +36,7 @@ def document(
         }
     return {
         "format": FORMAT,
+        "date": datetime.now(UTC).date().isoformat(),
         "environment": dict(environment),
         "settings": dict(settings),
         "roofline": peaks,
