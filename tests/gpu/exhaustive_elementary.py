@@ -1,8 +1,8 @@
 """Every bit pattern: ``python -m tests.gpu.exhaustive_elementary [--stride N] [--jobs N] [NAME ...]``.
 
 On a GPU, all 2^32 arguments of every elementary function (and sigmoid, silu, gelu, gelu_tanh) against the CPU
-kernels, whose results ``tests/kernels/prove_elementary.py`` proves; a stride takes every N-th. "pow" is 2^28 / N
-pairs. Prints one line per function and a summary; exits with 1 if a result differs or time ran out.
+kernels, whose results ``tests/kernels/prove_elementary.py`` proves; a stride takes every N-th. "pow" is 2^28
+/ N pairs. Prints one line per function and a summary; exits with 1 if a result differs or time ran out.
 A function takes 20 to 200 seconds of one CPU core at stride 1.
 """
 
