@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md"), ROOT / "manifests" / "README.md"])
 
 
-@pytest.mark.parametrize("name", ["help", "exit-codes"])
+@pytest.mark.parametrize("name", sorted(blocks.blocks()))
 def test_generated_block_is_current(name: str):
     shown = blocks.read(blocks.README.read_text(encoding="utf-8"), name)
     assert shown is not None, f"README.md lacks <!-- {name} -->"
