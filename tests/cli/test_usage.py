@@ -71,6 +71,9 @@ RUN = ("--prompt", "the an", "--unsigned", "--max-new-tokens", "2")
         (["explain", "RA999"], 2, ["RA999"]),
         (["keygen", "/nowhere/at/all/key.pem"], 2, ["/nowhere"]),
         (["bench", "--only", "everything"], 2, ["everything", "gemm"]),
+        (["bench", "--only", "gemv", "--shape", "huge"], 2, ["huge", "llama-3-8b", "tiny"]),
+        (["bench", "--shape", "tiny", "--model", "demo:smollm2-135m"], 2, ["--shape", "--model"]),
+        (["bench", "--only", "gemv", "-o", "/nowhere/at/all.json"], 2, ["/nowhere"]),
     ],
 )
 def test_one_sentence(cli, model, tmp_path, monkeypatch, arguments, code, words):  # noqa: PLR0917
