@@ -24,6 +24,7 @@ from cryptography.hazmat.primitives import serialization
 from manifests import synthetic
 from repro_audit.manifest.canonical import dumps
 from repro_audit.manifest.dsse import pae, seal
+from repro_audit.manifest.encode import compiled_json
 from repro_audit.manifest.keys import public_pem
 from repro_audit.trace.container import TensorSpec, write_container
 from repro_audit.trace.digest import run_root, sequence_root
@@ -33,6 +34,7 @@ Json = dict[str, Any]
 
 RUNNER = synthetic.test_key("runner")
 STRANGER = synthetic.test_key("stranger")
+COMPILED = compiled_json(synthetic.KERNELS[:1])[0]
 
 
 @dataclass(frozen=True)
@@ -184,6 +186,10 @@ def accepted(make: Maker) -> None:
     make.valid(
         "python", seal(payload, RUNNER), trace, "a model without files: its root covers the tensor list"
     )
+    run = synthetic.make()
+    run.record.kernels = synthetic.KERNELS
+    payload, trace = run.write()
+    make.valid("compiled", seal(payload, RUNNER), trace, "the machine code of a GPU listed")
     both = json.loads(seal(make.payload, RUNNER))
     both["signatures"] += json.loads(seal(make.payload, STRANGER))["signatures"]
     make.valid("countersigned", dumps(both), make.trace, "a further signature by an unknown key does no harm")
@@ -387,6 +393,12 @@ def out_of_bounds(make: Maker) -> None:
     make.edited(
         "long-name", lambda p: p["points"][0].update(name="m" * 513), "at most 512", "a name too long"
     )
+    make.edited(
+        "compiled-digest",
+        lambda p: p.update(compiled=[{**COMPILED, "sha256": "ab" * 31}]),
+        "hexadecimal",
+        "a digest of 31 bytes",
+    )
     make.edited("zero-sequences", lambda p: p.update(sequences=[]), "0 items", "nothing was run")
     make.edited("zero-points", lambda p: p.update(points=[]), "0 items", "nothing was recorded")
 
@@ -455,6 +467,12 @@ def contradictory(make: Maker) -> None:
     )
     make.edited(
         "time-travel", lambda p: p.update(startedAt="2026-01-02T03:04:07Z"), "before it", "ends before"
+    )
+    make.edited(
+        "compiled-twice",
+        lambda p: p.update(compiled=[COMPILED, COMPILED]),
+        "2 times",
+        "one kernel listed twice",
     )
     make.edited("cast-keys", lambda p: p["model"].update(castKeys=["x"]), "cast", "a cast the profile denies")
 

@@ -18,6 +18,7 @@ from repro_audit.manifest.types import TraceRef
 from repro_audit.settings import Decoding, RunSettings
 from repro_audit.trace.digest import row_digests, tensor_digest
 from repro_audit.trace.record import (
+    CompiledKernel,
     Edge,
     ModuleCount,
     OperatorCount,
@@ -30,6 +31,18 @@ from repro_audit.trace.record import (
     TensorDigest,
 )
 from repro_audit.trace.tracefile import write_trace
+
+KERNELS = (
+    CompiledKernel(
+        "gpu.rows._rows",
+        "x: *fp32 ((tt.divisibility 16)), BLOCK=128; num_warps=4",
+        "sm_90",
+        "ab" * 32,
+    ),
+    CompiledKernel("gpu.rows._rows", "x: *bf16, n: i32, BLOCK=128; num_warps=4", "sm_90", "cd" * 32),
+    CompiledKernel("gpu.softmax._softmax", "x: *fp32, LOG=False; num_warps=8", "sm_90", "ef" * 32),
+)
+"""What a run on a GPU lists as compiled kernels."""
 
 BLOCKS = 2
 HIDDEN = 4

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from repro_audit.engine import launched
 from repro_audit.engine.cache import PositionCache
 from repro_audit.engine.decode_graph import Decoder, device_of
 from repro_audit.engine.score import score_module
@@ -138,6 +139,7 @@ def _run(
     faults: list[str] = []
     steps = replayed = 0
     capturing = not settings.save_values
+    launched.begin(settings.device)
     with session(model, settings, fuse=fuse) as opened:
         recorder = Recorder(opened.plan.points, len(sequences), salt, save_values=settings.save_values)
         opened.recorder = recorder
@@ -179,6 +181,7 @@ def _run(
             cache_faults=tuple(faults),
             values=dict(recorder.values()),
             schedule=schedule,
+            kernels=launched.kernels(settings.device),
         )
 
 

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from repro_audit.devices import failures_named, placed
+from repro_audit.engine import launched
 from repro_audit.engine.buffers import derived_buffers
 from repro_audit.engine.context import audited
 from repro_audit.engine.coverage import modules_covered
@@ -69,6 +70,7 @@ def score_module(
     recorder = Recorder(plan.points, len(parts), row_salt, save_values=settings.save_values)
     mode = real_mode(module)
     mode.writing = recorder.unshare
+    launched.begin(settings.device)
     with ExitStack() as stack:
         stack.enter_context(failures_named(settings.device))
         stack.enter_context(undone(module))
@@ -105,6 +107,7 @@ def score_module(
             attention="eager",
             values=dict(recorder.values()),
             schedule={"batch_size": 1, "prefill_chunk": 0, "steps": len(parts)},
+            kernels=launched.kernels(settings.device),
         )
 
 

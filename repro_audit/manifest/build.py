@@ -13,6 +13,7 @@ from repro_audit.errors import InconclusiveError, UntrustedError, UsageError
 from repro_audit.manifest.canonical import MAX_PAYLOAD, dumps
 from repro_audit.manifest.encode import (
     ModelIdentity,
+    compiled_json,
     coverage_json,
     decoding_json,
     environment_json,
@@ -179,6 +180,8 @@ def build_manifest(
             "values": settings.save_values,
         },
     }
+    if record.kernels:
+        predicate["compiled"] = compiled_json(record.kernels)
     if occasion.challenge is not None:
         predicate["challenge"] = occasion.challenge
     if chat is not None:

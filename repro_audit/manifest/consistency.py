@@ -62,6 +62,7 @@ def _names(manifest: Manifest) -> None:
     _once((module.kind for module in manifest.modules), "module kind")
     _once((name for name, _ in manifest.environment), "environment entry")
     _once((name for name, _ in manifest.schedule), "schedule entry")
+    _once(((k.name, k.specialisation, k.target, k.sha256) for k in manifest.compiled), "compiled kernel")
 
 
 def _model(manifest: Manifest) -> None:

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from repro_audit.manifest.types import ROOT_SUBJECT, PointSpec
 from repro_audit.settings import Decoding
-from repro_audit.trace.record import RunRecord, TensorDigest
+from repro_audit.trace.record import CompiledKernel, RunRecord, TensorDigest
 
 
 class ModelFile(Protocol):
@@ -162,6 +162,19 @@ def environment_json(environment: Mapping[str, str]) -> list[dict[str, str]]:
         if printable:
             listed.append({"name": name, "value": printable[:4096]})
     return listed
+
+
+def compiled_json(kernels: Sequence[CompiledKernel]) -> list[dict[str, str]]:
+    """The machine code that ran."""
+    return [
+        {
+            "name": kernel.name,
+            "sha256": kernel.sha256,
+            "specialisation": kernel.specialisation,
+            "target": kernel.target,
+        }
+        for kernel in sorted(kernels)
+    ]
 
 
 def point_json(spec: PointSpec) -> dict[str, Any]:

@@ -32,6 +32,7 @@ from repro_audit.settings import ACTIVATIONS, LEVELS, Decoding, RunSettings
 from repro_audit.trace.digest import ITEM_SIZES
 from repro_audit.trace.record import (
     DOMAINS,
+    CompiledKernel,
     Edge,
     ModuleCount,
     OperatorCount,
@@ -105,7 +106,7 @@ def _predicate(node: Node, root: str, files: tuple[Subject, ...], payload_sha256
             "tool",
             "trace",
         ),
-        ("challenge", "chat", "privacy"),
+        ("challenge", "chat", "compiled", "privacy"),
     )
     profile = p["profile"].object(("activations", "castWeights", "name", "version"))
     schedule = p["schedule"].object(("batchSize", "device", "measured", "prefillChunk"))
@@ -153,11 +154,24 @@ def _predicate(node: Node, root: str, files: tuple[Subject, ...], payload_sha256
             (parts["name"].name(128), parts["value"].name(4096))
             for parts in (item.object(("name", "value")) for item in p["environment"].items(1024))
         ),
+        compiled=tuple(_compiled(item) for item in p["compiled"].items(4096, least=1))
+        if "compiled" in p
+        else (),
         trace=TraceRef(trace["size"].wide(2**63 - 1), trace["sha256"].hex()),
         has_top2=trace["top2"].boolean(),
         has_values=settings.save_values,
         privacy=_privacy(p["privacy"]) if private else None,
         chat=_chat(p["chat"]) if "chat" in p else None,
+    )
+
+
+def _compiled(node: Node) -> CompiledKernel:
+    parts = node.object(("name", "sha256", "specialisation", "target"))
+    return CompiledKernel(
+        parts["name"].name(256),
+        parts["specialisation"].name(4096),
+        parts["target"].name(64),
+        parts["sha256"].hex(),
     )
 
 

@@ -5,7 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from repro_audit.settings import RunSettings
-from repro_audit.trace.record import ModuleCount, OperatorCount, Point, RowHeader, Scalar, TensorDigest
+from repro_audit.trace.record import (
+    CompiledKernel,
+    ModuleCount,
+    OperatorCount,
+    Point,
+    RowHeader,
+    Scalar,
+    TensorDigest,
+)
 
 STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
 PAYLOAD_TYPE = "application/vnd.in-toto+json"
@@ -174,6 +182,7 @@ class Manifest:
         cache_faults: cache rows that read back other than written.
         schedule: how the run was batched, name to number: a claim.
         environment: name to text: claims.
+        compiled: the machine code that ran: claims; empty in a record that lists none.
         has_top2: the trace holds the two largest logits per row.
         has_values: the trace holds the values.
     """
@@ -196,6 +205,7 @@ class Manifest:
     cache_faults: tuple[str, ...]
     schedule: tuple[tuple[str, int], ...]
     environment: tuple[tuple[str, str], ...]
+    compiled: tuple[CompiledKernel, ...]
     trace: TraceRef
     has_top2: bool
     has_values: bool

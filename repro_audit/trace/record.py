@@ -118,6 +118,23 @@ class ModuleCount:
     covered: int
 
 
+@dataclass(frozen=True, order=True)
+class CompiledKernel:
+    """Machine code that ran: a kernel of the GPU, or the library of CPU kernels.
+
+    Attributes:
+        name: module and function, ``gpu.rows._rows``; ``cpu`` for the library.
+        specialisation: types, alignments, constants and options; the instruction set of the library.
+        target: ``sm_90``, ``x86_64``.
+        sha256: hex.
+    """
+
+    name: str
+    specialisation: str
+    target: str
+    sha256: str
+
+
 @dataclass
 class RunRecord:
     """Everything the engine knows after a run or a replay."""
@@ -133,3 +150,4 @@ class RunRecord:
     cache_faults: tuple[str, ...] = ()
     values: dict[str, Any] = field(default_factory=dict)
     schedule: dict[str, int] = field(default_factory=dict)
+    kernels: tuple[CompiledKernel, ...] = ()

@@ -26,6 +26,7 @@ from repro_audit.verify.comparable import derived_differences, question_differen
 from repro_audit.verify.compare import Comparison, match_points, whole_points
 from repro_audit.verify.grade import device_of, grade
 from repro_audit.verify.judge import heat_map, origin_findings, worst_first
+from repro_audit.verify.machine_code import compare_machine_code
 from repro_audit.verify.origins import Differences, Origins, find_origins
 
 Rows = tuple[dict[int, PointRows], ...]
@@ -263,12 +264,17 @@ class _Pair:
         keys = [{key.raw() for key in side.recorded.opened.signers} for side in (self.a, self.b)]
         apart = "" if keys[0] and keys[1] and not keys[0] & keys[1] else ", not by distinct trusted keys"
         reached = f"{grade(*devices).text} - claimed by both{apart}"
+        facts = [(f"{names}: evidence grade", reached)]
+        b = self.b.manifest
+        _, code = compare_machine_code(self.a.manifest, b.compiled, dict(b.environment), "there")
+        if code is not None and b.compiled:
+            facts.append((f"{names}: compiled kernels", f"{code} - claimed by both"))
         return Result(
             "diff",
             verdict,
             summary,
             (*self.findings, *more),
-            ((f"{names}: evidence grade", reached),),
+            tuple(facts),
             tuple(self.counts.items()),
             tuple(self.matrix),
         )

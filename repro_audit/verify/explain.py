@@ -307,4 +307,13 @@ CODES = _table(
         "cannot be compared. What was found before, other weights above all, stands.",
         "Fetch the revision that the manifest names.",
     ),
+    (
+        "RA505",
+        "compiled kernels differ",
+        "The recorder lists other machine code for these kernels, although both machines are of one numerics "
+        "class and compiled the same sources with the same Triton, for the same types, alignments and "
+        "constants (or the CPU library was built by another C compiler). That decides nothing: the rows are "
+        "compared in any case. It is what to look at first if bits differ.",
+        "Compare compilers and drivers under repro-audit show.",
+    ),
 )

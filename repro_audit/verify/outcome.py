@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from repro_audit.errors import UntrustedError
+from repro_audit.trace.record import CompiledKernel
 from repro_audit.verdict import Finding, Result, Verdict
 from repro_audit.verify import environment
 from repro_audit.verify.claim import Claim, Options
 from repro_audit.verify.grade import Grade, device_of, grade
 from repro_audit.verify.judge import verdict_of, worst_first
+from repro_audit.verify.machine_code import compare_machine_code
 
 if TYPE_CHECKING:
     from repro_audit.models.loaded import LoadedModel
@@ -40,6 +42,7 @@ def conclude(
     counts: Mapping[str, int],
     maps: Sequence[tuple[str, tuple[str, ...]]],
     changed: bool,
+    machine_code: Sequence[CompiledKernel] | None = None,
 ) -> Verification:
     """The result of a verification.
 
@@ -51,11 +54,16 @@ def conclude(
         counts: rows or points: identical, origins, inherited.
         maps: per sequence with differences, the rows of its heat map.
         changed: whether the model given here has tensors that differ.
+        machine_code: what the rerun executed; None if there was none.
     """
     manifest = claim.manifest
     here = environment.collect(options.device)
     theirs, mine = device_of(dict(manifest.environment)), device_of(here)
     reached = grade(theirs, mine)
+    code = None
+    if machine_code is not None:
+        differing, code = compare_machine_code(manifest, machine_code, here)
+        findings = [*findings, *differing]
     verdict = verdict_of(findings, Verdict.REPRODUCED)
     settings = manifest.settings
     tokens = sum(len(prompt) for prompt in claim.prompts), sum(len(drawn) for drawn in claim.generated)
@@ -71,6 +79,7 @@ def conclude(
         ("tokens", f"{len(manifest.sequences)} sequence(s), {tokens[0]} prompt + {tokens[1]} generated"),
         ("run root", manifest.root),
         ("payload", manifest.payload_sha256),
+        *(() if code is None else (("compiled kernels", code),)),
     )  # fmt: skip
     ordered = worst_first(findings)
     result = Result(

@@ -151,6 +151,10 @@ def _coverage(manifest: Manifest) -> Facts:
 def _occasion(recorded: Recorded) -> Facts:
     manifest = recorded.manifest
     facts = [(f"claimed: {name}", value) for name, value in manifest.environment]
+    if manifest.compiled:
+        targets = sorted({kernel.target for kernel in manifest.compiled})
+        count = f"{len(manifest.compiled)} for {', '.join(targets)}"
+        facts.append(("claimed: compiled kernels", f"{count}, SHA-256 of each in the manifest"))
     facts += [
         ("claimed: time", f"{manifest.started_at} to {manifest.finished_at}"),
         ("recorded by", f"repro-audit {manifest.tool_version} on {manifest.settings.device}"),

@@ -113,7 +113,16 @@ def verify(options: Options, observer: Observer) -> Verification:
     if claim.trace is None:
         counts = {f"points {name.removeprefix('rows ')}": count for name, count in counts.items()}
     findings += _tokens(claim, rerun) + _texts(claim, model) + _cache(manifest, rerun)
-    return conclude(options, claim, model, findings, counts=counts, maps=maps, changed=bool(changed))
+    return conclude(
+        options,
+        claim,
+        model,
+        findings,
+        counts=counts,
+        maps=maps,
+        changed=bool(changed),
+        machine_code=rerun.kernels,
+    )
 
 
 def _stopped(error: InconclusiveError) -> Finding:

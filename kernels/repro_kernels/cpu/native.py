@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import hashlib
 import importlib.util
 import os
 from pathlib import Path
@@ -55,6 +56,17 @@ def library() -> ctypes.CDLL:
     if found != build.source_hash():
         raise BuildMismatchError(f"the compiled kernels are not those of the C sources: {build.REBUILD}")
     return loaded
+
+
+@functools.cache
+def digest() -> str:
+    """SHA-256 (hex) of the shared object: which build of the sources runs.
+
+    Raises:
+        BuildMismatchError: as :func:`library`.
+    """
+    library()
+    return hashlib.sha256(build.LIBRARY.read_bytes()).hexdigest()
 
 
 @functools.cache

@@ -22,6 +22,7 @@ from triton.experimental.gluon._runtime import GluonASTSource, GluonJITFunction
 from triton.experimental.gluon.language.nvidia.ampere import async_copy
 
 from repro_kernels.errors import UnsupportedError
+from repro_kernels.gpu.compiled import Kernel, describe
 
 OPTIONS: dict[str, Any] = {"enable_fp_fusion": False}
 """Passed to every launch and compilation: a product and a sum are never joined behind a kernel's back."""
@@ -110,12 +111,32 @@ def launch(kernel: Any, grid: int | tuple[int, ...], *arguments: Any, **named: A
         return None
     device = next(a.device for a in arguments if isinstance(a, torch.Tensor))
     require(device)
-    if device.type == "cpu":
-        return kernel[shape](*arguments, **OPTIONS, **named)
-    if device.index == torch.cuda.current_device():
-        return kernel[shape](*arguments, **OPTIONS, **named)
-    with torch.cuda.device(device):
-        return kernel[shape](*arguments, **OPTIONS, **named)
+    if device.type == "cpu" or device.index == torch.cuda.current_device():
+        ran = kernel[shape](*arguments, **OPTIONS, **named)
+    else:
+        with torch.cuda.device(device):
+            ran = kernel[shape](*arguments, **OPTIONS, **named)
+    _launched[id(ran)] = ran
+    return ran
+
+
+_launched: dict[int, Any] = {}
+_described: dict[int, tuple[Any, Kernel]] = {}
+# By identity: comparing kernels would take longer than a launch. Triton's own cache keeps each of them for
+# as long as the process lives, and they hold no tensors.
+
+
+def forget() -> None:
+    """Begin anew what :func:`compiled` lists."""
+    _launched.clear()
+
+
+def compiled() -> tuple[Kernel, ...]:
+    """The distinct compiled kernels launched since :func:`forget`, or captured for a CUDA graph, by name."""
+    for key, kernel in list(_launched.items()):
+        if kernel is not None and key not in _described:
+            _described[key] = (kernel, describe(kernel))
+    return tuple(sorted({_described[key][1] for key, kernel in _launched.items() if kernel is not None}))
 
 
 @dataclass(frozen=True)
