@@ -23,6 +23,8 @@ LANES = 32
 GROUP = 64
 """Most nodes of a row that one program joins to one, a power of two: chunks of 64 KiB."""
 
+AHEAD, RARE = True, True
+
 BLOCK, CHUNK = 64, 1024
 """Bytes of a block and of a chunk."""
 
@@ -149,6 +151,25 @@ def _four(place, live, VECTOR: tl.constexpr):
 
 
 @triton.jit
+def _block(place, ok, left, VECTOR: tl.constexpr):
+    """The sixteen words of a block, of which `left` bytes belong to the row, or more than the block has."""
+    return (
+        _four(place, ok & (left > 0), VECTOR),
+        _four(place + 4, ok & (left > 16), VECTOR),
+        _four(place + 8, ok & (left > 32), VECTOR),
+        _four(place + 12, ok & (left > 48), VECTOR),
+    )
+
+
+@triton.jit
+def _any_nan(w, sign, reach):
+    """Bits where an element of four words is NaN."""
+    magnitude = sign ^ 0xFFFFFFFF
+    found = (((w[0] & magnitude) + reach) & sign) | (((w[1] & magnitude) + reach) & sign)
+    return found | (((w[2] & magnitude) + reach) & sign) | (((w[3] & magnitude) + reach) & sign)
+
+
+@triton.jit
 def _one_nan(word, sign, reach, quiet):
     """A word whose elements are canonical where they are NaN; see the fields of an item."""
     nan = ((word & (sign ^ 0xFFFFFFFF)) + reach) & sign
@@ -198,7 +219,8 @@ def _choose(condition, a, b):
 @triton.jit
 def chunks(
     data, items, programs, keys, nodes, digests,
-    FIELDS: tl.constexpr, LANES: tl.constexpr, VECTOR: tl.constexpr,
+    FIELDS: tl.constexpr, LANES: tl.constexpr, VECTOR: tl.constexpr, AHEAD: tl.constexpr,
+    RARE: tl.constexpr,
 ):  # fmt: skip
     """Chunks to nodes (section 2.4); the only chunk of a row to its digest.
 
@@ -224,18 +246,25 @@ def chunks(
     low = chunk.to(tl.uint32)
     h = _key_words(keys + tl.load(item + 7) * 8, low ^ low)
     end = tl.where(count == 1, _END + _ROOT, _END)
+    place = data + offset
+    a, b, c, d = _block(place, ok, left, VECTOR)
     for block in range(0, (tl.minimum(width, 1024).to(tl.int32) + 63) // 64 + tl.where(width == 0, 1, 0)):
         at = block * 64
-        place = data + offset + block * 16
-        a = _four(place, ok & (at < left), VECTOR)
-        b = _four(place + 4, ok & (at + 16 < left), VECTOR)
-        c = _four(place + 8, ok & (at + 32 < left), VECTOR)
-        d = _four(place + 12, ok & (at + 48 < left), VECTOR)
+        if AHEAD:
+            na, nb, nc, nd = _block(place + 16 * (block + 1), ok, left - at - 64, VECTOR)
+        else:
+            a, b, c, d = _block(place + 16 * block, ok, left - at, VECTOR)
         if sign != 0:
-            a = _four_canonical(a, sign, reach, quiet)
-            b = _four_canonical(b, sign, reach, quiet)
-            c = _four_canonical(c, sign, reach, quiet)
-            d = _four_canonical(d, sign, reach, quiet)
+            some = True
+            if RARE:
+                found = _any_nan(a, sign, reach) | _any_nan(b, sign, reach)
+                found |= _any_nan(c, sign, reach) | _any_nan(d, sign, reach)
+                some = tl.max((found != 0).to(tl.int32), axis=0) != 0
+            if some:
+                a = _four_canonical(a, sign, reach, quiet)
+                b = _four_canonical(b, sign, reach, quiet)
+                c = _four_canonical(c, sign, reach, quiet)
+                d = _four_canonical(d, sign, reach, quiet)
         m = (
             a[0], a[1], a[2], a[3], b[0], b[1], b[2], b[3],
             c[0], c[1], c[2], c[3], d[0], d[1], d[2], d[3],
@@ -243,6 +272,8 @@ def chunks(
         length = tl.maximum(tl.minimum(left - at, 64), 0).to(tl.uint32)
         flags = tl.where(block == 0, _KEYED + _START, _KEYED) + tl.where(block == last, end, 0)
         h = _choose(block <= last, compress(h, m, low, length, flags.to(tl.uint32)), h)
+        if AHEAD:
+            a, b, c, d = na, nb, nc, nd
     place = (first + e) * 8
     _put(digests + place, h, ok & (count == 1))
     _put(nodes + place, h, ok & (count > 1))
@@ -305,7 +336,7 @@ def _builds() -> tuple[Build, ...]:
     tables = {"items": "*i64", "programs": "*i32", "keys": "*i32", "nodes": "*i32", "digests": "*i32"}
     aligned = tuple(tables)
     one_warp: dict[str, Any] = {"num_warps": 1}
-    constants = {"FIELDS": ITEM_FIELDS, "LANES": LANES, "VECTOR": True}
+    constants = {"FIELDS": ITEM_FIELDS, "LANES": LANES, "VECTOR": True, "AHEAD": AHEAD, "RARE": RARE}
     return (
         Build(chunks, {"data": "*i32", **tables}, constants, one_warp, ("data", *aligned), fma=False),
         Build(

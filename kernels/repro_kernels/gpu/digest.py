@@ -232,7 +232,7 @@ class _Launch:
         items, programs = self._chunks
         launch(
             blake3.chunks, len(programs), data, items, programs, self._keys, nodes, digests,
-            FIELDS=blake3.ITEM_FIELDS, VECTOR=blake3.VECTOR, **how,
+            FIELDS=blake3.ITEM_FIELDS, VECTOR=blake3.VECTOR, AHEAD=blake3.AHEAD, RARE=blake3.RARE, **how,
         )  # fmt: skip
         for items, programs in self._levels:
             launch(
