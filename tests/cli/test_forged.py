@@ -311,3 +311,12 @@ def test_a_weight_that_ran_without_its_digest_changing(cli, honest, model, key, 
     tree = json.loads(ran.out)
     origins = [f["point"] for f in tree["findings"] if f["code"] == "RA401"]
     assert (ran.code, origins) == (3, ["model.layers.0.mlp"])
+
+
+def test_another_build_of_the_kernels_is_told_and_decides_nothing(verify_forged, cli, honest, model, key):
+    assert [kernel["name"] for kernel in payload_of(honest)["predicate"]["compiled"]] == ["cpu"]
+    assert verify_forged(lambda p: None) == (0, [])
+    assert verify_forged(lambda p: p["compiled"][0].update(sha256="00" * 32)) == (0, ["RA505"])
+    assert verify_forged(lambda p: p.pop("compiled")) == (0, [])
+    ran = cli("verify", honest, "--model", model, "--trusted-key", f"{key}.pub")
+    assert "compiled kernels" in ran.out and "1 of 1 that ran on both sides are the same" in ran.out
