@@ -22,7 +22,7 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.ampere import async_copy
 
-from repro_kernels.gpu.runtime import Build, copy_async, launch, processors
+from repro_kernels.gpu.runtime import LEAST_SHARED, Build, copy_async, launch, processors, shared_memory
 from repro_kernels.gpu.tiles import store
 
 
@@ -222,12 +222,14 @@ def _swizzled(columns: int, bits: int) -> Any:
     return gl.SwizzledSharedLayout(128 // bits, max(1, 128 // line), phases, [2, 0, 1])
 
 
-def choose(m: int, n: int) -> Form:
-    """The form for a product of m rows and n columns."""
+def choose(m: int, n: int, room: int) -> Form:
+    """The form for a product of m rows and n columns, on a device with so much shared memory a program."""
     if m == 1:
-        return Form(16, 1, 4, 128, 2, 3)
-    if m <= 4:
+        return Form(16, 1, 4, 64, 4, 3) if n <= 4096 else Form(16, 1, 4, 128, 2, 3)
+    if m == 2 or (m <= 4 and n < 16384):
         return Form(16, 1, 4, 64, 3, 3)
+    if m <= 4 or room >= 112 << 10:
+        return Form(16, 2, 4, 64, 2, 2)
     return Form(32, 2, 4, 64, 2, 2) if n >= 16384 else Form(32, 1, 8, 32, 3, 2)
 
 
@@ -249,7 +251,7 @@ def run(
     """
     m, k = a.shape
     n = b.shape[0]
-    form = choose(m, n)
+    form = choose(m, n, shared_memory(out.device))
     how = layouts(form, triton.next_power_of_2(m), 8 * a.element_size(), 8 * b.element_size())
     segments = -(-k // 128)
     tiles = -(-n // how["BN"])
@@ -266,14 +268,15 @@ def run(
 def _builds() -> Iterator[Build]:
     bits = {"*fp32": 32, "*bf16": 16, "*fp16": 16}
     sizes = dict.fromkeys(("M", "N", "K", "rounds", "a_m", "b_n", "c_m", "c_n", "o_m"), "i32")
-    for m, n, left, right, out in (
-        (1, 4096, "*fp32", "*bf16", "*fp32"),
-        (1, 4096, "*bf16", "*fp16", "*bf16"),
-        (4, 4096, "*fp32", "*bf16", "*fp32"),
-        (8, 4096, "*fp16", "*fp32", "*fp16"),
-        (8, 28672, "*fp32", "*bf16", "*fp32"),
+    for m, n, room, left, right, out in (
+        (1, 4096, LEAST_SHARED, "*fp32", "*bf16", "*fp32"),
+        (1, 14336, LEAST_SHARED, "*bf16", "*fp16", "*bf16"),
+        (4, 4096, LEAST_SHARED, "*fp32", "*bf16", "*fp32"),
+        (8, 4096, LEAST_SHARED, "*fp16", "*fp32", "*fp16"),
+        (8, 28672, LEAST_SHARED, "*fp32", "*bf16", "*fp32"),
+        (8, 4096, 1 << 17, "*bf16", "*bf16", "*bf16"),
     ):
-        how = dict(layouts(choose(m, n), m, bits[left], bits[right]))
+        how = dict(layouts(choose(m, n, room), m, bits[left], bits[right]))
         options = {"num_warps": how.pop("num_warps")}
         pointers = {"a": left, "b": right, "bias": right, "out": out}
         signature = {**pointers, **sizes, "alpha": "fp32", "beta": "fp32"}

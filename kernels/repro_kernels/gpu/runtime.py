@@ -33,6 +33,9 @@ INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 OLDEST = (8, 0)
 """The first compute capability the profile's kernels are made for."""
 
+LEAST_SHARED = 99 << 10
+"""Bytes of shared memory that a program may have on every device of that capability or later."""
+
 barrier = gl.barrier if hasattr(gl, "barrier") else gl.thread_barrier
 """The barrier of a program's threads in Gluon, whose name changed between Triton 3.6 and 3.9."""
 
@@ -87,6 +90,16 @@ def device_of(*tensors: torch.Tensor | None) -> torch.device:
 def processors(device: torch.device) -> int:
     """Multiprocessors of a device: how many programs keep it busy, never part of a result."""
     return 4 if device.type == "cpu" else _processors(device.index)
+
+
+def shared_memory(device: torch.device) -> int:
+    """Bytes of shared memory that one program may have: how large its tiles are, never part of a result."""
+    return LEAST_SHARED if device.type == "cpu" else _shared_memory(device.index)
+
+
+@functools.cache
+def _shared_memory(index: int) -> int:
+    return int(triton.runtime.driver.active.utils.get_device_properties(index)["max_shared_mem"])
 
 
 @functools.cache
