@@ -416,8 +416,8 @@ VERIFY_MUTANTS: Final = (
         (
             Edit(
                 "repro_audit/trace/recorder.py",
-                "header, tensor.clone(), key, dims))",
-                "header, tensor, key, dims))",
+                "dims, tensor.clone()))",
+                "dims, tensor))",
             ),
         ),
         ("tests/unit/engine/test_recorder.py::test_a_small_tensor_may_change_before_the_flush",),
@@ -437,7 +437,7 @@ VERIFY_MUTANTS: Final = (
         "draws-by-place-in-the-batch",
         (
             _engine(
-                "generate.py", "                sequence_id=item.id,\n", "                sequence_id=row,\n"
+                "sequences.py", "                sequence_id=item.id,\n", "                sequence_id=row,\n"
             ),
         ),
         ("tests/unit/engine/test_generate.py::test_sampling_depends_on_id_and_seed_not_on_the_batch",),
@@ -447,12 +447,51 @@ VERIFY_MUTANTS: Final = (
         "draws-by-step",
         (
             _engine(
-                "generate.py",
+                "sequences.py",
                 "        position = len(item.prompt) + len(item.drawn)\n",
                 "        position = len(item.drawn)\n",
             ),
         ),
         ("tests/golden/test_golden.py::test_every_bit_is_reproduced",),
+        _ALL,
+    ),
+    Mutant(
+        "replays-not-counted",
+        (_engine("decode_graph.py", "        self._opened.mode.repeat(*stage.counts, replayed)\n", ""),),
+        ("tests/unit/engine/test_decode_steps.py::test_greedy",),
+        _ALL,
+    ),
+    Mutant(
+        "static-steps-draw-at-the-fed-position",
+        (
+            _engine(
+                "static_step.py",
+                "            positions=following,\n",
+                "            positions=self._positions,\n",
+            ),
+        ),
+        ("tests/unit/engine/test_decode_steps.py::test_sampled",),
+        _ALL,
+    ),
+    Mutant(
+        "an-unsound-step-counts",
+        (_engine("decode_graph.py", "            if not outcome.sound:\n", "            if False:\n"),),
+        ("tests/unit/engine/test_decode_steps.py::test_what_is_not_finite_is_named",),
+        _ALL,
+    ),
+    Mutant(
+        "a-step-past-a-stop-counts",
+        (
+            _engine(
+                "decode_graph.py",
+                "            live_on = _accept(outcome, rows, self._decoding)\n",
+                "            _accept(outcome, rows, self._decoding)\n",
+            ),
+        ),
+        (
+            "tests/unit/engine/test_decode_steps.py::test_batches_whose_sequences_stop_one_by_one",
+            "tests/unit/engine/test_decode_steps.py::test_steps_are_replayed_and_one_runs_ahead",
+        ),
         _ALL,
     ),
     Mutant(
