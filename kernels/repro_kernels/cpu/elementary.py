@@ -18,6 +18,7 @@ from typing import Any, Final
 
 import torch
 
+from repro_kernels.arguments import composite_parameters
 from repro_kernels.cpu import native
 from repro_kernels.errors import UnsupportedError
 
@@ -98,15 +99,8 @@ def composite(
     Raises:
         UnsupportedError: as :func:`unary`, or a parameter that the composite does not have.
     """
-    defaults = COMPOSITE.get(name)
-    if defaults is None:
-        raise UnsupportedError(f"elementwise function {name} with parameters")
-    given = dict(zip(defaults, parameters, strict=False))
-    unknown = [key for key in named if key not in defaults or key in given]
-    if unknown or len(parameters) > len(defaults):
-        raise UnsupportedError(f"{name} with the parameter {unknown[0] if unknown else parameters[-1]!r}")
-    values = tuple(float(value) for value in {**defaults, **given, **named}.values())
-    return _run(name, _NUMBERS[name], x, out_dtype, _Parameters(*values))
+    values = composite_parameters(name, COMPOSITE.get(name), parameters, named)
+    return _run(name, _NUMBERS[name], x, out_dtype, _Parameters(*map(float, values)))
 
 
 def div_scalar(x: torch.Tensor, c: float, *, out_dtype: torch.dtype | None = None) -> torch.Tensor:

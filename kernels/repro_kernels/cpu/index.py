@@ -13,9 +13,9 @@ from typing import Any
 
 import torch
 
+from repro_kernels.arguments import checked_index, require_index_add, require_scatter_add, same_type
 from repro_kernels.cpu import native
-from repro_kernels.cpu.layout import along, axis, number
-from repro_kernels.errors import UnsupportedError
+from repro_kernels.cpu.layout import along, axis
 
 
 @functools.cache
@@ -54,13 +54,11 @@ def index_add(
         IndexError: no such axis, or an index out of range.
     """
     dim = axis(x, dim)
-    kind = _same_type("index_add", x, source)
+    kind = same_type("index_add", x, source)
     if x.dim() == 0:
         return index_add(x.view(1), 0, index.view(-1), source.view(-1), alpha=alpha).view(())
-    expected = [*x.shape[:dim], index.numel(), *x.shape[dim + 1 :]]
-    if index.dim() > 1 or list(source.shape) != expected:
-        raise ValueError(f"index_add: source has shape {tuple(source.shape)}, not {tuple(expected)}")
-    indices = _checked(index, x.shape[dim])
+    require_index_add(x, dim, index, source)
+    indices = checked_index(index, x.shape[dim])
     result = x.clone(memory_format=torch.contiguous_format)
     data, outer, n, inner = along(source, dim)
     if data.numel():
@@ -86,21 +84,14 @@ def scatter_add(x: torch.Tensor, dim: int, index: torch.Tensor, source: torch.Te
         IndexError: no such axis, or an index out of range.
     """
     dim = axis(x, dim)
-    kind = _same_type("scatter_add", x, source)
+    kind = same_type("scatter_add", x, source)
     if x.dim() == 0:
         return scatter_add(x.view(1), 0, index.view(-1), source.view(-1)).view(())
-    too_large = index.dim() != x.dim() or source.dim() != x.dim()
-    if too_large or any(
-        size > source.shape[d] or (d != dim and size > x.shape[d]) for d, size in enumerate(index.shape)
-    ):
-        raise ValueError(
-            f"scatter_add: index {tuple(index.shape)} does not fit x {tuple(x.shape)} "
-            f"and source {tuple(source.shape)}"
-        )
+    require_scatter_add(x, dim, index, source)
     result = x.clone(memory_format=torch.contiguous_format)
     if index.numel() == 0:
         return result
-    indices = _checked(index, x.shape[dim])
+    indices = checked_index(index, x.shape[dim])
     part, covered = source, result
     for d, size in enumerate(index.shape):
         part = part.narrow(d, 0, size)
@@ -113,17 +104,3 @@ def scatter_add(x: torch.Tensor, dim: int, index: torch.Tensor, source: torch.Te
     if work.data_ptr() != result.data_ptr():
         covered.copy_(work)
     return result
-
-
-def _same_type(operation: str, x: torch.Tensor, source: torch.Tensor) -> int:
-    if x.dtype != source.dtype:
-        raise UnsupportedError(f"{operation} of {source.dtype} into {x.dtype}")
-    return number(x.dtype, operation)
-
-
-def _checked(index: torch.Tensor, size: int) -> torch.Tensor:
-    """The index as contiguous int64, every element in 0 .. size - 1."""
-    indices = index.to(torch.int64).contiguous()
-    if indices.numel() and not 0 <= int(indices.min()) <= int(indices.max()) < size:
-        raise IndexError(f"an index is out of range for an axis of {size}")
-    return indices

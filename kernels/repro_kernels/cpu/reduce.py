@@ -20,6 +20,7 @@ from typing import Any
 
 import torch
 
+from repro_kernels.arguments import Dims, reduced_axes
 from repro_kernels.cpu import native
 from repro_kernels.cpu.convert import arange, linspace, to_integer
 from repro_kernels.cpu.index import index_add, scatter_add
@@ -75,9 +76,6 @@ __all__ = [
     "var",
 ]
 
-Dims = int | Sequence[int] | None
-"""An axis, several axes, or (None or an empty sequence) all of them."""
-
 _REDUCE = struct.Struct("=11qd")
 """``reduce_job`` of csrc/reduce.c."""
 
@@ -97,7 +95,7 @@ def sum(
         UnsupportedError: a dtype other than float32, bfloat16, float16.
         IndexError: an axis that does not exist.
     """
-    dims = _dims(x, dim)
+    dims = reduced_axes(x, dim)
     return _run(x, across(x, dims) if dims else along(x, 0), dims, keepdim, out_dtype or x.dtype)
 
 
@@ -105,7 +103,7 @@ def mean(
     x: torch.Tensor, dim: Dims = None, keepdim: bool = False, *, out_dtype: torch.dtype | None = None
 ) -> torch.Tensor:
     """``RN_out(RN(sum / RN(n)))``; arguments and errors as in :func:`sum`."""
-    dims = _dims(x, dim)
+    dims = reduced_axes(x, dim)
     seen = across(x, dims) if dims else along(x, 0)
     return _run(x, seen, dims, keepdim, out_dtype or x.dtype, divisor=float(seen.n))
 
@@ -133,7 +131,7 @@ def var(
         UnsupportedError: a dtype other than float32, bfloat16, float16.
         IndexError: an axis that does not exist.
     """
-    dims = _dims(x, dim)
+    dims = reduced_axes(x, dim)
     seen = across(x, dims) if dims else along(x, 0)
     centers = _run(x, seen, dims, keepdim, torch.float32, divisor=float(seen.n))
     count = seen.n - correction if isinstance(correction, int) else Fraction(seen.n) - Fraction(correction)
@@ -181,18 +179,6 @@ def _cumsum() -> Any:
     function.argtypes = [pointer, integer, size, size, size, pointer, integer]
     function.restype = None
     return function
-
-
-def _dims(x: torch.Tensor, dim: Dims) -> list[int]:
-    """The reduced axes, ascending."""
-    if isinstance(dim, int):
-        return [axis(x, dim)][: x.dim()]
-    if not dim:
-        return list(range(x.dim()))
-    dims = sorted({axis(x, d) for d in dim})
-    if len(dims) != len(dim):
-        raise IndexError(f"dim {tuple(dim)} names an axis twice")
-    return dims[: x.dim()]
 
 
 def _run(

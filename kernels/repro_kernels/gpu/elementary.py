@@ -15,6 +15,7 @@ import torch
 import triton
 import triton.language as tl
 
+from repro_kernels.arguments import composite_parameters
 from repro_kernels.cpu.elementary import ALIASES, COMPOSITE, ELEMENTARY, SUPPORTED
 from repro_kernels.errors import UnsupportedError
 from repro_kernels.gpu import composite as trees
@@ -184,14 +185,8 @@ def composite(
     Raises:
         UnsupportedError: as :func:`unary`, or a parameter that the composite does not have.
     """
-    defaults = COMPOSITE.get(name)
-    if defaults is None:
-        raise UnsupportedError(f"elementwise function {name} with parameters")
-    given = dict(zip(defaults, parameters, strict=False))
-    unknown = [key for key in named if key not in defaults or key in given]
-    if unknown or len(parameters) > len(defaults):
-        raise UnsupportedError(f"{name} with the parameter {unknown[0] if unknown else parameters[-1]!r}")
-    return _run(name, name, x, out_dtype, tuple({**defaults, **given, **named}.values()))
+    values = composite_parameters(name, COMPOSITE.get(name), parameters, named)
+    return _run(name, name, x, out_dtype, values)
 
 
 def div_scalar(x: torch.Tensor, c: float, *, out_dtype: torch.dtype | None = None) -> torch.Tensor:

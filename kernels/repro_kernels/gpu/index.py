@@ -15,8 +15,8 @@ import torch
 import triton
 import triton.language as tl
 
-from repro_kernels.cpu.layout import along, axis, number
-from repro_kernels.errors import UnsupportedError
+from repro_kernels.arguments import checked_index, require_index_add, require_scatter_add, same_type
+from repro_kernels.cpu.layout import along, axis
 from repro_kernels.gpu.language import rounded, store
 from repro_kernels.gpu.runtime import Build, launch
 from repro_kernels.spec.floats import rn32
@@ -56,13 +56,11 @@ def index_add(
 ) -> torch.Tensor:
     """A copy of x with ``RN(alpha * source_i)`` added: :func:`repro_kernels.cpu.index.index_add`."""
     dim = axis(x, dim)
-    _same_type("index_add", x, source)
+    same_type("index_add", x, source)
     if x.dim() == 0:
         return index_add(x.view(1), 0, index.view(-1), source.view(-1), alpha=alpha).view(())
-    expected = [*x.shape[:dim], index.numel(), *x.shape[dim + 1 :]]
-    if index.dim() > 1 or list(source.shape) != expected:
-        raise ValueError(f"index_add: source has shape {tuple(source.shape)}, not {tuple(expected)}")
-    indices = _checked(index, x.shape[dim]).reshape(1, -1)
+    require_index_add(x, dim, index, source)
+    indices = checked_index(index, x.shape[dim]).reshape(1, -1)
     result = x.clone(memory_format=torch.contiguous_format)
     _run(result, dim, indices, source, alpha)
     return result
@@ -71,21 +69,14 @@ def index_add(
 def scatter_add(x: torch.Tensor, dim: int, index: torch.Tensor, source: torch.Tensor) -> torch.Tensor:
     """A copy of x with source added where index says: :func:`repro_kernels.cpu.index.scatter_add`."""
     dim = axis(x, dim)
-    _same_type("scatter_add", x, source)
+    same_type("scatter_add", x, source)
     if x.dim() == 0:
         return scatter_add(x.view(1), 0, index.view(-1), source.view(-1)).view(())
-    too_large = index.dim() != x.dim() or source.dim() != x.dim()
-    if too_large or any(
-        size > source.shape[d] or (d != dim and size > x.shape[d]) for d, size in enumerate(index.shape)
-    ):
-        raise ValueError(
-            f"scatter_add: index {tuple(index.shape)} does not fit x {tuple(x.shape)} "
-            f"and source {tuple(source.shape)}"
-        )
+    require_scatter_add(x, dim, index, source)
     result = x.clone(memory_format=torch.contiguous_format)
     if index.numel() == 0:
         return result
-    indices = _checked(index, x.shape[dim])
+    indices = checked_index(index, x.shape[dim])
     part, covered = source, result
     for d, size in enumerate(index.shape):
         part = part.narrow(d, 0, size)
@@ -114,20 +105,6 @@ def _run(x: torch.Tensor, dim: int, indices: torch.Tensor, source: torch.Tensor,
         SHARED=shared,
         LANES=_LANES,
     )
-
-
-def _same_type(operation: str, x: torch.Tensor, source: torch.Tensor) -> None:
-    if x.dtype != source.dtype:
-        raise UnsupportedError(f"{operation} of {source.dtype} into {x.dtype}")
-    number(x.dtype, operation)
-
-
-def _checked(index: torch.Tensor, size: int) -> torch.Tensor:
-    """The index as contiguous int64, every element in 0 .. size - 1."""
-    indices = index.to(torch.int64).contiguous()
-    if indices.numel() and not 0 <= int(indices.min()) <= int(indices.max()) < size:
-        raise IndexError(f"an index is out of range for an axis of {size}")
-    return indices
 
 
 def _builds() -> Iterator[Build]:

@@ -14,6 +14,7 @@ import torch
 import triton
 import triton.language as tl
 
+from repro_kernels.arguments import Dims, reduced_axes
 from repro_kernels.cpu.layout import Layout, across, along, axis, number, reduced_shape
 from repro_kernels.gpu.convert import arange, linspace, to_integer
 from repro_kernels.gpu.index import index_add, scatter_add
@@ -70,9 +71,6 @@ __all__ = [
     "topk",
     "var",
 ]
-
-Dims = int | Sequence[int] | None
-"""An axis, several axes, or (None or an empty sequence) all of them."""
 
 _LANES = 128
 _MANY = 1 << 15
@@ -192,7 +190,7 @@ def sum(
     x: torch.Tensor, dim: Dims = None, keepdim: bool = False, *, out_dtype: torch.dtype | None = None
 ) -> torch.Tensor:
     """``RN_out(segment sum)``: :func:`repro_kernels.cpu.reduce.sum`."""
-    dims = _dims(x, dim)
+    dims = reduced_axes(x, dim)
     return _run(x, across(x, dims) if dims else along(x, 0), dims, keepdim, out_dtype or x.dtype)
 
 
@@ -200,7 +198,7 @@ def mean(
     x: torch.Tensor, dim: Dims = None, keepdim: bool = False, *, out_dtype: torch.dtype | None = None
 ) -> torch.Tensor:
     """``RN_out(RN(sum / RN(n)))``: :func:`repro_kernels.cpu.reduce.mean`."""
-    dims = _dims(x, dim)
+    dims = reduced_axes(x, dim)
     seen = across(x, dims) if dims else along(x, 0)
     return _run(x, seen, dims, keepdim, out_dtype or x.dtype, divisor=rn32(seen.n))
 
@@ -215,7 +213,7 @@ def var(
     root: bool = False,
 ) -> torch.Tensor:
     """``RN_out(RN(sum of RN(d*d) / RN(n - correction)))``: :func:`repro_kernels.cpu.reduce.var`."""
-    dims = _dims(x, dim)
+    dims = reduced_axes(x, dim)
     seen = across(x, dims) if dims else along(x, 0)
     centers = _run(x, seen, dims, keepdim, torch.float32, divisor=rn32(seen.n))
     count = seen.n - correction if isinstance(correction, int) else Fraction(seen.n) - Fraction(correction)
@@ -244,18 +242,6 @@ def cumsum(x: torch.Tensor, dim: int, *, out_dtype: torch.dtype | None = None) -
         lanes = _lanes(outer * inner)
         launch(_running, -(-outer * inner // lanes), data, out, n, inner, outer * inner, LANES=lanes)
     return out
-
-
-def _dims(x: torch.Tensor, dim: Dims) -> list[int]:
-    """The reduced axes, ascending."""
-    if isinstance(dim, int):
-        return [axis(x, dim)][: x.dim()]
-    if not dim:
-        return list(range(x.dim()))
-    dims = sorted({axis(x, d) for d in dim})
-    if len(dims) != len(dim):
-        raise IndexError(f"dim {tuple(dim)} names an axis twice")
-    return dims[: x.dim()]
 
 
 def _run(
