@@ -13,7 +13,7 @@ from tests.gpu.cases_products import BF16, F16, F32, draw
 def _few(
     m: int, n: int, k: int, x: torch.dtype, w: torch.dtype, *, small: bool = False, bias: bool = False
 ) -> None:
-    @case(f"products: few rows {m}x{n}x{k} {str(x)[6:]} {str(w)[6:]}{' bias' if bias else ''}", small=small)
+    @case(f"rows: {m}x{n}x{k} {str(x)[6:]} {str(w)[6:]}{' bias' if bias else ''}", small=small)
     def run(kernels: Kernels, device: torch.device) -> Sequence[torch.Tensor]:
         a = draw((m, k), 1, x, device=device, specials=0.0005)
         b = draw((n, k), 2, w, device=device, specials=0.0002)

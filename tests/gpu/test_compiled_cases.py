@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-AREAS = ["attention:", "digest:", "norm:", "products:"]
+AREAS = ["attention:", "digest:", "norm:", "products:", "rows:"]
 if os.environ.get("REPRO_COMPILE") == "all":
     AREAS += ["fused:", "order:", "reduce:", "remainder:", "sampling:"]
 
