@@ -17,9 +17,10 @@ import numpy as np
 from repro_audit.engine import launched
 from repro_audit.engine.cache import PositionCache
 from repro_audit.engine.decode_graph import Decoder, device_of
+from repro_audit.engine.refusals import check_length
 from repro_audit.engine.score import score_module
 from repro_audit.engine.sequences import Running, draw
-from repro_audit.engine.session import STEP_LOGITS, STEP_ROWS, Session, check_length, session
+from repro_audit.engine.session import STEP_LOGITS, STEP_ROWS, Session, session
 from repro_audit.errors import UsageError
 from repro_audit.progress import NullObserver, Observer
 from repro_audit.trace.record import RunRecord, SequenceRecord

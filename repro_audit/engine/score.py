@@ -20,7 +20,7 @@ from repro_audit.engine.layout import first_tensor
 from repro_audit.engine.leftovers import undone
 from repro_audit.engine.modulepoints import ModulePlan, Passing, module_plan, outputs, real_mode, watched
 from repro_audit.engine.points import eager, rows_of
-from repro_audit.engine.session import ACTIVATION_DTYPES, check_model, check_settings
+from repro_audit.engine.refusals import ACTIVATION_DTYPES, check_model, check_settings
 from repro_audit.engine.storedparam import stored_parameters
 from repro_audit.errors import InconclusiveError, UsageError
 from repro_audit.progress import NullObserver, Observer

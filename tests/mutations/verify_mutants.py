@@ -602,7 +602,7 @@ VERIFY_MUTANTS: Final = (
     ),
     Mutant(
         "training-mode-accepted",
-        (_engine("session.py", "        if child.training:\n", "        if child.training is None:\n"),),
+        (_engine("refusals.py", "        if child.training:\n", "        if child.training is None:\n"),),
         ("tests/unit/engine/test_generate.py::test_training_mode_is_refused",),
         _ALL,
     ),
@@ -610,7 +610,7 @@ VERIFY_MUTANTS: Final = (
         "long-rope-accepted",
         (
             _engine(
-                "session.py", "            if length > limit:\n", "            if length > limit * 2**20:\n"
+                "refusals.py", "            if length > limit:\n", "            if length > limit * 2**20:\n"
             ),
         ),
         ("tests/unit/engine/test_generate.py::test_dynamic_rope_holds_within_the_original_length",),
