@@ -158,6 +158,7 @@ def _run(
             capturing = capturing and not decoder.gave_up
             replayed += decoder.replayed
             faults += _cache_faults(opened, recorder, cache, batch)
+            del cache, decoder  # Their memory is the next batch's.
         schedule = {"batch_size": size, "prefill_chunk": settings.prefill_chunk, "steps": steps}
         if opened.device != "cpu":
             schedule["replayed_steps"] = replayed
