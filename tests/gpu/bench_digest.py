@@ -105,17 +105,8 @@ def sweep() -> None:
     wide = torch.randn(2048, 14336, device="cuda")
     recorded = step(32, torch.float32)
     want = digest.row_digests(tensor, KEY)
-    for ahead, rare, lanes, packed in (
-        (True, True, 32, 32),
-        (True, False, 32, 32),
-        (False, True, 32, 32),
-        (False, False, 32, 32),
-        (True, True, 32, 64),
-        (True, True, 32, 128),
-        (True, True, 64, 64),
-        (True, True, 128, 128),
-    ):
-        blake3.LANES, digest._PACKED, blake3.AHEAD, blake3.RARE = lanes, packed, ahead, rare
+    for lanes, packed in ((32, 32), (32, 64), (32, 128), (64, 64), (128, 128)):
+        blake3.LANES, digest._PACKED = lanes, packed
         digest._batch.cache_clear()
         digest._alone.cache_clear()
         same = bool((digest.row_digests(tensor, KEY) == want).all())
@@ -123,7 +114,7 @@ def sweep() -> None:
         second = microseconds(graphed(lambda: digest.row_digests(wide, KEY)))
         third = microseconds(graphed(lambda: digest.digest_many(recorded)))
         print(
-            f"ahead {ahead}, rare {rare}, lanes {lanes}, joins {packed}: same {same}, "
+            f"lanes {lanes}, joins {packed}: same {same}, "
             f"{tensor.nbytes / 1000 / first:.0f} GB/s, {wide.nbytes / 1000 / second:.0f} GB/s, "
             f"step {third:.1f} us",
             flush=True,

@@ -23,8 +23,6 @@ LANES = 32
 GROUP = 64
 """Most nodes of a row that one program joins to one, a power of two: chunks of 64 KiB."""
 
-AHEAD, RARE = True, True
-
 BLOCK, CHUNK = 64, 1024
 """Bytes of a block and of a chunk."""
 
@@ -219,8 +217,7 @@ def _choose(condition, a, b):
 @triton.jit
 def chunks(
     data, items, programs, keys, nodes, digests,
-    FIELDS: tl.constexpr, LANES: tl.constexpr, VECTOR: tl.constexpr, AHEAD: tl.constexpr,
-    RARE: tl.constexpr,
+    FIELDS: tl.constexpr, LANES: tl.constexpr, VECTOR: tl.constexpr,
 ):  # fmt: skip
     """Chunks to nodes (section 2.4); the only chunk of a row to its digest.
 
@@ -250,17 +247,12 @@ def chunks(
     a, b, c, d = _block(place, ok, left, VECTOR)
     for block in range(0, (tl.minimum(width, 1024).to(tl.int32) + 63) // 64 + tl.where(width == 0, 1, 0)):
         at = block * 64
-        if AHEAD:
-            na, nb, nc, nd = _block(place + 16 * (block + 1), ok, left - at - 64, VECTOR)
-        else:
-            a, b, c, d = _block(place + 16 * block, ok, left - at, VECTOR)
+        # The next block arrives while this one is hashed.
+        na, nb, nc, nd = _block(place + 16 * (block + 1), ok, left - at - 64, VECTOR)
         if sign != 0:
-            some = True
-            if RARE:
-                found = _any_nan(a, sign, reach) | _any_nan(b, sign, reach)
-                found |= _any_nan(c, sign, reach) | _any_nan(d, sign, reach)
-                some = tl.max((found != 0).to(tl.int32), axis=0) != 0
-            if some:
+            found = _any_nan(a, sign, reach) | _any_nan(b, sign, reach)
+            found |= _any_nan(c, sign, reach) | _any_nan(d, sign, reach)
+            if tl.max((found != 0).to(tl.int32), axis=0) != 0:
                 a = _four_canonical(a, sign, reach, quiet)
                 b = _four_canonical(b, sign, reach, quiet)
                 c = _four_canonical(c, sign, reach, quiet)
@@ -272,8 +264,7 @@ def chunks(
         length = tl.maximum(tl.minimum(left - at, 64), 0).to(tl.uint32)
         flags = tl.where(block == 0, _KEYED + _START, _KEYED) + tl.where(block == last, end, 0)
         h = _choose(block <= last, compress(h, m, low, length, flags.to(tl.uint32)), h)
-        if AHEAD:
-            a, b, c, d = na, nb, nc, nd
+        a, b, c, d = na, nb, nc, nd
     place = (first + e) * 8
     _put(digests + place, h, ok & (count == 1))
     _put(nodes + place, h, ok & (count > 1))
@@ -336,7 +327,7 @@ def _builds() -> tuple[Build, ...]:
     tables = {"items": "*i64", "programs": "*i32", "keys": "*i32", "nodes": "*i32", "digests": "*i32"}
     aligned = tuple(tables)
     one_warp: dict[str, Any] = {"num_warps": 1}
-    constants = {"FIELDS": ITEM_FIELDS, "LANES": LANES, "VECTOR": True, "AHEAD": AHEAD, "RARE": RARE}
+    constants = {"FIELDS": ITEM_FIELDS, "LANES": LANES, "VECTOR": True}
     return (
         Build(chunks, {"data": "*i32", **tables}, constants, one_warp, ("data", *aligned), fma=False),
         Build(

@@ -32,7 +32,7 @@ GATHERED = 1 << 20
 _ALIGNED = 16
 """Rows start at multiples of this many bytes, and are padded to them."""
 
-_PACKED = 32
+_PACKED = 64
 """Joins of the lowest level that a program of the trees is given, if rows are short enough for several."""
 
 _RAW = (0, 0, 0)
@@ -232,7 +232,7 @@ class _Launch:
         items, programs = self._chunks
         launch(
             blake3.chunks, len(programs), data, items, programs, self._keys, nodes, digests,
-            FIELDS=blake3.ITEM_FIELDS, VECTOR=blake3.VECTOR, AHEAD=blake3.AHEAD, RARE=blake3.RARE, **how,
+            FIELDS=blake3.ITEM_FIELDS, VECTOR=blake3.VECTOR, **how,
         )  # fmt: skip
         for items, programs in self._levels:
             launch(
