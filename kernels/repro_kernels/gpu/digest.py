@@ -14,8 +14,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -53,8 +52,7 @@ _DTYPES = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Rows:
+class Rows(NamedTuple):
     """Where the rows of an item lie; a hashable description that says nothing of addresses.
 
     Attributes:
@@ -74,7 +72,7 @@ class Rows:
     key: bytes
 
     @property
-    def count(self) -> int:
+    def rows(self) -> int:
         """How many rows."""
         return self.outer * self.inner
 
@@ -86,7 +84,7 @@ class Rows:
     @property
     def bytes(self) -> int:
         """Bytes of all rows, padded and side by side."""
-        return self.count * -(-self.row_bytes // _ALIGNED) * _ALIGNED
+        return self.rows * -(-self.row_bytes // _ALIGNED) * _ALIGNED
 
 
 def row_digests(values: torch.Tensor, key: bytes, *, row_dims: int = 1) -> torch.Tensor:
@@ -142,7 +140,7 @@ class Batch:
         self._device = device
         self._alone = [(index, _alone(device, rows[index])) for index in sorted(apart)]
         self._together = _Launch(device, [rows[index] for index in self._gathered], packed=True)
-        self.counts = tuple(item.count for item in rows)
+        self.counts = tuple(item.rows for item in rows)
         starts, self._total = [0] * len(rows), 0
         for index in (*self._gathered, *sorted(apart)):
             starts[index] = self._total
@@ -180,19 +178,19 @@ class _Launch:
         for fields, item in zip(items, rows, strict=True):
             padded = -(-item.row_bytes // _ALIGNED) * _ALIGNED
             strides = (padded * item.inner, padded) if packed else (item.outer_stride, item.inner_stride)
-            lanes, key = item.count * item.chunks, place[item.key]
+            lanes, key = item.rows * item.chunks, place[item.key]
             if lanes >= 2**31:
-                raise UnsupportedError(f"digests of {item.count} rows of {item.row_bytes} bytes at once")
+                raise UnsupportedError(f"digests of {item.rows} rows of {item.row_bytes} bytes at once")
             first = digests if item.chunks == 1 else nodes
             fields[:] = (
                 offset, item.inner, strides[0] // 4, strides[1] // 4, item.chunks, item.row_bytes, lanes, key,
                 first, *item.nan,
             )  # fmt: skip
             if item.chunks > 1:
-                trees.append((nodes, item.chunks, item.count, key, digests))
+                trees.append((nodes, item.chunks, item.rows, key, digests))
                 nodes += lanes
-            digests += item.count
-            offset += padded * item.count // 4
+            digests += item.rows
+            offset += padded * item.rows // 4
         self._chunks = self._tables(items, items[:, 6], np.full(len(rows), blake3.LANES), counted=False)
         self._levels: list[tuple[torch.Tensor, torch.Tensor]] = []
         while trees:
@@ -227,7 +225,9 @@ class _Launch:
 
     def run(self, data: torch.Tensor, digests: torch.Tensor) -> None:
         """Digest the rows in memory that begins with a tensor's; digests: int32 [at least the rows, 8]."""
-        nodes = torch.empty((max(self._nodes, 1), DIGEST_SIZE // 4), dtype=torch.int32, device=self._device)
+        nodes = digests
+        if self._nodes:
+            nodes = torch.empty((self._nodes, DIGEST_SIZE // 4), dtype=torch.int32, device=self._device)
         how: dict[str, Any] = {"LANES": blake3.LANES, "num_warps": blake3.LANES // 32}
         items, programs = self._chunks
         launch(
@@ -272,31 +272,31 @@ def _locate(values: torch.Tensor, key: bytes, row_dims: int) -> tuple[torch.Tens
         values = values.resolve_neg()
     if values.dtype is torch.float64:
         values = _canonical(values)
-    nan = _NAN.get(values.dtype, _RAW)
-    place = _place(values.dtype.itemsize, values.shape, values.stride(), row_dims)
-    if place is not None and values.data_ptr() % _ALIGNED == 0:
-        outer, inner, outer_stride, inner_stride, row_bytes = place
+    rows = _place(values.dtype, values.shape, values.stride(), row_dims, key)
+    if rows is not None and values.data_ptr() % _ALIGNED == 0:
         size = values.dtype.itemsize
-        shape = outer, inner, row_bytes // size
-        found = values.as_strided(shape, (outer_stride // size, inner_stride // size, 1))
-        return found.view(torch.int32), Rows(outer, inner, outer_stride, inner_stride, row_bytes, nan, key)
+        shape = rows.outer, rows.inner, rows.row_bytes // size
+        found = values.as_strided(shape, (rows.outer_stride // size, rows.inner_stride // size, 1))
+        return found.view(torch.int32), rows
     count, length = math.prod(values.shape[:row_dims]), math.prod(values.shape[row_dims:])
     row_bytes = length * values.dtype.itemsize
     flat = values.contiguous().reshape(count, length).view(torch.uint8).reshape(count, row_bytes)
     padded = -(-row_bytes // _ALIGNED) * _ALIGNED
     held = flat.new_zeros(count, 1, max(padded, _ALIGNED))
     held[:, 0, :row_bytes] = flat
-    return held.view(torch.int32)[..., : padded // 4], Rows(count, 1, padded, padded, row_bytes, nan, key)
+    return held.view(torch.int32)[..., : padded // 4], Rows(
+        count, 1, padded, padded, row_bytes, _NAN.get(values.dtype, _RAW), key
+    )
 
 
 @functools.lru_cache(maxsize=4096)
 def _place(
-    size: int, shape: tuple[int, ...], strides: tuple[int, ...], row_dims: int
-) -> tuple[int, int, int, int, int] | None:
-    """Rows outer and inner, bytes between them, bytes of a row; None if the rows cannot be read in place."""
+    dtype: torch.dtype, shape: tuple[int, ...], strides: tuple[int, ...], row_dims: int, key: bytes
+) -> Rows | None:
+    """The rows where they lie; None if they cannot be read there."""
     if row_dims > 2 or 0 in shape:
         return None
-    row_bytes = size
+    size = row_bytes = dtype.itemsize
     for length, stride in zip(reversed(shape[row_dims:]), reversed(strides[row_dims:]), strict=True):
         if stride * size != row_bytes and length != 1:
             return None
@@ -308,7 +308,7 @@ def _place(
     )
     if row_bytes % _ALIGNED or outer_stride % _ALIGNED or inner_stride % _ALIGNED:
         return None
-    return outer, inner, outer_stride, inner_stride, row_bytes
+    return Rows(outer, inner, outer_stride, inner_stride, row_bytes, _NAN.get(dtype, _RAW), key)
 
 
 def _canonical(values: torch.Tensor) -> torch.Tensor:
