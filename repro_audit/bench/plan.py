@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
-from repro_audit.bench import attention, endtoend, hashing, products, roofline, shapes
+from repro_kernels.errors import KernelError
+
+from repro_audit.bench import attention, hashing, products, roofline, shapes
+from repro_audit.bench.baselines import tf32
 from repro_audit.bench.budget import Budget
-from repro_audit.bench.rows import OURS, Row
+from repro_audit.bench.rows import OURS, REFUSED, Row
+from repro_audit.devices import failures_named
 from repro_audit.errors import InconclusiveError
 from repro_audit.models.loaded import LoadedModel
 from repro_audit.progress import Observer
@@ -83,39 +88,51 @@ def run(plan: Plan, load: Callable[[], LoadedModel], observer: Observer) -> Iter
         load: the model, asked for when it is needed.
         observer: told of stages and cases.
 
-    Raises:
-        InconclusiveError: bits are wrong; nothing is timed then.
+    A case whose bits are wrong, or that fails, is one row that says so, without a figure.
     """
-    from repro_audit.bench.baselines import tf32
-
     budget, peaks = Budget(plan.seconds), roofline.of(plan.device)
     pace = "quick" if plan.quick else "full"
     with tf32(False):
         for area, case, measure in _kernels(plan, peaks, plan.rounds or _ROUNDS[pace]):
-            yield from _held(area, case, measure, budget, observer)
+            yield from _held(plan.device, area, case, measure, budget=budget, observer=observer)
         wanted = [area for area in WHOLE if area in plan.areas]
         if not wanted:
             return
         if budget.spent():
             yield from (Row(area, "the model", OURS, note=budget.said) for area in wanted)
             return
+        from repro_audit.bench import endtoend
+
         observer.stage("loading the model")
         sizes = (endtoend.QUICK if plan.quick else endtoend.SIZES)[plan.kind]
         rounds = plan.rounds or _MODEL_ROUNDS[pace]
         model = endtoend.Model(load(), plan.device, sizes, rounds, peaks)
         for area in wanted:
             measuring = model.areas()[area]
-            yield from _held(area, model.loaded.name, lambda m=measuring: m(budget), budget, observer)  # type: ignore[misc]
+            whole = partial(measuring, budget)
+            yield from _held(plan.device, area, model.loaded.name, whole, budget=budget, observer=observer)
 
 
 def _held(
-    area: str, case: str, measure: Callable[[], Iterator[Row]], budget: Budget, observer: Observer
+    device: str,
+    area: str,
+    case: str,
+    measure: Callable[[], Iterator[Row]],
+    *,
+    budget: Budget,
+    observer: Observer,
 ) -> Iterator[Row]:
     if budget.spent():
         yield Row(area, case, OURS, note=budget.said)
         return
     observer.stage(f"{area}: {case}")
-    yield from measure()
+    try:
+        with failures_named(device):
+            yield from measure()
+    except InconclusiveError as error:
+        yield Row(area, case, OURS, note=f"{REFUSED}: {error.message}")
+    except KernelError as error:
+        yield Row(area, case, OURS, note=f"{REFUSED}: {error}")
 
 
 def _kernels(

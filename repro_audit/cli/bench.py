@@ -71,12 +71,11 @@ def bench(  # noqa: PLR0917  (the command line's own flags)
 
 
 def _measure(common: Common, plan: Plan, model: str | None, path: Path | None) -> None:
-    """Run the plan and write what came of it, also if it ends early for a reason of its own.
+    """Run the plan and write what came of it.
 
     Raises:
-        InconclusiveError: wrong bits, a failing device, or a figure above the roofline.
+        InconclusiveError: wrong bits, a failing kernel, or a figure above the roofline, in any row.
     """
-    from repro_audit import devices
     from repro_audit.bench import plan as planning
     from repro_audit.bench import report, roofline
     from repro_audit.verify import environment
@@ -84,7 +83,7 @@ def _measure(common: Common, plan: Plan, model: str | None, path: Path | None) -
     facts = _facts(plan, model, environment.collect(plan.device))
     peaks = roofline.of(plan.device)
     rows = []
-    with common.observer() as observer, devices.failures_named(plan.device):
+    with common.observer() as observer:
         for row in planning.run(plan, lambda: _load(plan, model, observer), observer):
             rows.append(row)
             observer.note(report.line(row))
@@ -110,8 +109,9 @@ def _measure(common: Common, plan: Plan, model: str | None, path: Path | None) -
     if refused:
         first = refused[0]
         raise InconclusiveError(
-            f"{len(refused)} figure(s) lie above the roofline, the first is {first.stack}, {first.case}",
-            hint="the measurement is wrong there; run again on an idle machine",
+            f"{len(refused)} row(s) have no figure, the first is {first.area}, {first.case}, {first.stack}: "
+            f"{first.note}",
+            hint="run repro-audit doctor; a figure above the roofline is a mistake of the measurement",
         )
 
 

@@ -274,6 +274,18 @@ def test_a_baseline_that_fails_is_named_and_stops_nothing(tiny, monkeypatch):
     assert [row.note for row in rows] == ["", *2 * ["failed: no such thing"]]
 
 
+def test_a_case_with_wrong_bits_is_a_row_and_the_rest_is_measured(monkeypatch):
+    wanted = plan.Plan(("gemv", "attention"), "cpu", "tiny", rounds=1)
+    monkeypatch.setattr(
+        products, "linear_of", lambda device: lambda x, w: torch.zeros(x.shape[0], w.shape[0])
+    )
+    monkeypatch.setitem(attention.CASES, "cpu", (("decode", 1, 9),))
+    rows = list(plan.run(wanted, lambda: tiny, NullObserver()))
+    assert rows[0].refused
+    assert "specification says" in rows[0].note
+    assert [row.area for row in rows if row.measured] == 2 * ["attention"]
+
+
 def test_sizes_respect_the_context():
     assert endtoend.SIZES["cuda"].within(None) == endtoend.SIZES["cuda"]
     assert endtoend.SIZES["cuda"].within(256) == endtoend.Sizes(255, 128, 64, 64, 64)
