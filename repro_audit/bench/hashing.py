@@ -47,7 +47,12 @@ def measure(device: str, roofline: Roofline | None, rounds: int) -> Iterator[Row
     works = {OURS: Work(size + 32 * ROWS)}
     ours, *rest = of_race("hash", CASE, times, works, roofline)
     if not ours.note:
-        ours = replace(ours, note=f"first call {first:.1f} s (compilation)" if device != "cpu" else "")
+        ours = replace(
+            ours,
+            note=f"first call {first:.1f} s, with compilation where it is not cached"
+            if device != "cpu"
+            else "",
+        )
     yield from (ours, *rest)
 
 

@@ -68,9 +68,18 @@ def measure(
     refresh = refresher(xs, halves)
     ours = linear_of(device)
     with torch.inference_mode():
+        rows, columns = _sampled(m, n, device)
+        held = [ws[0].cpu(), *(w[columns].cpu() for w in ws[1:])]
         for turn, scale in enumerate(SCALES):
             refresh(turn)
-            _check(f"{area} {m} x {n} x {k}, inputs x {scale:g}", ours, xs, ws)
+            _check(
+                f"{area} {m} x {n} x {k}, inputs x {scale:g}",
+                ours,
+                xs,
+                ws,
+                held=held,
+                sampled=(rows, columns),
+            )
         operands = [baselines.Operands(x, h, w, w.float()) for x, h, w in zip(xs, halves, ws, strict=True)]
         contenders = {OURS: Contender(lambda i: ours(xs[i], ws[i]))}
         works = {OURS: work}
@@ -91,26 +100,36 @@ def linear_of(device: str) -> Callable[[torch.Tensor, torch.Tensor], torch.Tenso
     return gemm.linear
 
 
+def _sampled(m: int, n: int, device: str) -> tuple[torch.Tensor, torch.Tensor]:
+    """Rows and columns to compare: up to twice as many as asked for, the first among them."""
+    rows = torch.arange(0, m, max(1, m // _ROWS), device=device)
+    return rows, torch.arange(0, n, max(1, n // _COLUMNS), device=device)
+
+
 def _check(
     what: str,
     ours: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
     xs: list[torch.Tensor],
     ws: list[torch.Tensor],
+    *,
+    held: list[torch.Tensor],
+    sampled: tuple[torch.Tensor, torch.Tensor],
 ) -> None:
-    """Rows of the first set, all columns; of the others, all rows and some columns."""
-    m, n = xs[0].shape[0], ws[0].shape[0]
-    rows = torch.arange(0, m, max(1, m // _ROWS), device=xs[0].device)
-    columns = torch.arange(0, n, max(1, n // _COLUMNS), device=xs[0].device)
-    for index, (x, w) in enumerate(zip(xs, ws, strict=True)):
+    """Compare some rows of the first set, in all columns, and those rows of the others in some columns.
+
+    Args:
+        what: named in a refusal.
+        ours: the product.
+        xs, ws: the input sets.
+        held: in the CPU's memory: the first set's weights, and the sampled columns' weights of the others.
+        sampled: rows and columns.
+    """
+    rows, columns = sampled
+    check_specified(what, xs[0], ws[0], ours(xs[0], ws[0]))
+    for index, (x, w, weights) in enumerate(zip(xs, ws, held, strict=True)):
         found = ours(x, w)
-        if index == 0:
-            check_specified(what, x, w, found)
-            require_bits(what, found[rows], cpu_gemm.linear(x[rows].cpu(), w.cpu()))
-        if index == 0 or m <= _ROWS:
-            require_bits(what, found[:, columns], cpu_gemm.linear(x.cpu(), w[columns].cpu()))
-        else:
-            few = found[rows][:, columns]
-            require_bits(what, few, cpu_gemm.linear(x[rows].cpu(), w[columns].cpu()))
+        some = found[rows] if index == 0 else found[rows][:, columns]
+        require_bits(what, some, cpu_gemm.linear(x[rows].cpu(), weights))
 
 
 def check_specified(what: str, x: torch.Tensor, w: torch.Tensor, y: torch.Tensor) -> None:
