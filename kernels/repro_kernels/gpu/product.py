@@ -5,7 +5,7 @@ ascending inside a segment of 128, and its segments in order. So tiles, splits a
 bit. Three forms:
 
 - ``repro_kernels.gpu.rows``: a few rows against weights with a contiguous axis K, in Gluon.
-- ``repro_kernels.gpu.tiles``: outer products out of shared memory, in Gluon, for whole tiles.
+- ``repro_kernels.gpu.outer``: outer products out of shared memory, in Gluon, for tiles of ``tiling``.
 - ``_plain``: the same outer products out of global memory, for anything: small sizes, Triton's interpreter.
 
 Where too few tiles would occupy a GPU, programs share the segments of a tile: they store each segment's
@@ -25,9 +25,10 @@ import triton
 import triton.language as tl
 
 from repro_kernels.errors import UnsupportedError
-from repro_kernels.gpu import rows, tiles
+from repro_kernels.gpu import rows, tiling
 from repro_kernels.gpu.language import load, store
-from repro_kernels.gpu.runtime import INTERPRETED, Build, device_of, launch
+from repro_kernels.gpu.runtime import INTERPRETED, Build, device_of, launch, processors
+from repro_kernels.gpu.tiles import UNSPECIALISED
 
 SEGMENT = 128
 """Length of a segment of the contracted axis."""
@@ -37,9 +38,6 @@ FLOATS = (torch.float32, torch.bfloat16, torch.float16)
 
 _PROGRAMS = 264
 """Programs that keep a large GPU busy; with fewer tiles, segments are shared out. A choice of speed alone."""
-
-_PARTS = 1 << 25
-"""At most this many partial sums are stored."""
 
 _ROWS = 8
 """At most this many rows go to ``rows``."""
@@ -61,7 +59,7 @@ def batch_offset(batch, middle, inner, stride0, stride1, stride2):
     return (rest // middle) * stride0 + (rest % middle) * stride1 + (batch % inner) * stride2
 
 
-@triton.jit(do_not_specialize=tiles.UNSPECIALISED)
+@triton.jit(do_not_specialize=UNSPECIALISED)
 def _plain(
     a, b, bias, out, parts, M, N, K, start, middle, inner, share, segments, batches,
     a0, a1, a2, a_m, a_k, b0, b1, b2, b_n, b_k, c0, c1, c2, c_m, c_n, o0, o1, o2, o_m, alpha, beta,
@@ -92,8 +90,9 @@ def _plain(
             left += 8 * a_k
             right += 8 * b_k
         if SPLIT:
-            at = ((batch + s * batches) * M + m[:, None]) * N + n[None, :]
-            tl.store(parts + at, p, mask=inside)
+            width = columns * BN
+            at = ((batch + s * batches) * tl.cdiv(M, BM) * BM + m[:, None]) * width + n[None, :]
+            tl.store(parts + at, p)
         else:
             acc = acc + p
     if not SPLIT:
@@ -105,29 +104,31 @@ def _plain(
         store(out + at, scaled(acc, addend, alpha, beta, BIAS), inside)
 
 
-@triton.jit(do_not_specialize=["M", "middle", "inner", "segments", "batches"])
+@triton.jit(do_not_specialize=["M", "high", "middle", "inner", "segments", "batches"])
 def _combine(
-    parts, bias, out, M, N, middle, inner, segments, batches,
+    parts, bias, out, M, N, middle, inner, segments, batches, high, wide,
     c0, c1, c2, c_m, c_n, o0, o1, o2, o_m, alpha, beta,
     BIAS: tl.constexpr, LANES: tl.constexpr,
 ):  # fmt: skip
-    """parts [segments, batches, M, N] -> out: the partial sums added in order."""
-    e = tl.program_id(0).to(tl.int64) * LANES + tl.arange(0, LANES)
-    total = batches.to(tl.int64) * M * N
-    inside = e < total
+    """parts [segments, batches, high, wide] -> out [batches, M, N]: the partial sums added in order."""
+    blocks = tl.cdiv(wide, LANES)
+    row = tl.program_id(0) // blocks
+    m = row % M
+    batch = (row // M).to(tl.int64)
+    n = tl.program_id(0) % blocks * LANES + tl.arange(0, LANES)
+    parts += (batch * high + m) * wide
+    step = batches.to(tl.int64) * high * wide
+    inside = n < N
     acc = tl.zeros([LANES], tl.float32)
     for first in range(0, segments, 8):
         for u in tl.static_range(8):
             s = first + u
-            acc = acc + tl.load(parts + s * total + e, mask=inside & (s < segments), other=0.0)
-    n = e % N
-    m = e // N % M
-    batch = e // N // M
+            acc = acc + tl.load(parts + s * step + n, mask=(n < wide) & (s < segments), other=0.0)
     addend = acc
     if BIAS:
-        at = batch_offset(batch, middle, inner, c0, c1, c2) + m * c_m + n * c_n
+        at = batch_offset(batch, middle, inner, c0, c1, c2) + m.to(tl.int64) * c_m + n * c_n
         addend = load(bias + at, inside)
-    at = batch_offset(batch, middle, inner, o0, o1, o2) + m * o_m + n
+    at = batch_offset(batch, middle, inner, o0, o1, o2) + m.to(tl.int64) * o_m + n
     store(out + at, scaled(acc, addend, alpha, beta, BIAS), inside)
 
 
@@ -230,30 +231,37 @@ def _run(
         term = None if bias is None else bias.reshape(m, n)
         rows.run(a.reshape(m, k), b.reshape(n, k), term, out.reshape(m, n), (alpha, beta))  # views
         return
-    form = None if INTERPRETED else tiles.choose(m, n, k, batches)
+    form, share = None, segments
+    if not INTERPRETED and m > 1 and n >= 16 and k >= 16:
+        form, share = tiling.choose(m, n, segments, batches, processors(out.device))
     height, width = plain_tiles(m, n) if form is None else (form.rows, form.columns)
-    count = batches * -(-m // height) * -(-n // width)
-    share = -(-segments // min(max(_PROGRAMS // count, 1), max(segments, 1)))
-    if segments * batches * m * n > _PARTS:
-        share = segments
+    down, across = -(-m // height), -(-n // width)
+    if form is None:
+        share = -(-segments // min(max(_PROGRAMS // (batches * down * across), 1), max(segments, 1)))
+        if segments * batches * down * height * across * width > tiling.PARTS:
+            share = segments
     split = share < segments
-    parts = torch.empty(segments * batches * m * n if split else 0, dtype=torch.float32, device=out.device)
+    high, wide = down * height, across * width
+    parts = torch.empty(
+        segments * batches * high * wide if split else 0, dtype=torch.float32, device=out.device
+    )
     sizes = (m, n, k, start, batch.sizes[1], batch.sizes[2], share, segments, batches)
     strides = (*a_step, *a.stride()[-2:], *b_step, *b.stride()[-2:], *c_step, *c, *o_step, out.stride(-2))
-    grid = (count, -(-segments // share) if split else 1)
+    grid = (batches * down * across, -(-segments // share) if split else 1)
     if form is not None:
         operands = (a, b, addend, out, parts)
-        tiles.run(form, grid, operands, (*sizes, *strides), (alpha, beta), has_bias, split)
+        tiling.run(form, grid, operands, (*sizes, *strides), (alpha, beta), has_bias, split)
     else:
         launch(
             _plain, grid, a, b, addend, out, parts, *sizes, *strides, alpha, beta,
             BIAS=has_bias, SPLIT=split, BM=height, BN=width, num_warps=4 if height * width >= 2048 else 1,
         )  # fmt: skip
     if split:
-        lanes = 256
+        lanes = 512 if wide >= 512 else 128
         launch(
-            _combine, -(-batches * m * n // lanes), parts, addend, out, m, n, *sizes[4:6], segments, batches,
-            *c_step, *c, *o_step, out.stride(-2), alpha, beta, BIAS=has_bias, LANES=lanes, num_warps=4,
+            _combine, batches * m * -(-wide // lanes), parts, addend, out, m, n, *sizes[4:6], segments,
+            batches, high, wide, *c_step, *c, *o_step, out.stride(-2), alpha, beta,
+            BIAS=has_bias, LANES=lanes, num_warps=4,
         )  # fmt: skip
 
 
@@ -278,9 +286,9 @@ def _builds() -> Iterator[Build]:
             how = {"BIAS": not split, "SPLIT": split, "BM": 1 if split else 32, "BN": 128 if split else 64}
             options = {"num_warps": 1 if split else 4}
             yield Build(_plain, {**types, **integers, **factors}, {**named, **how}, options, pointers)
-        last = dict.fromkeys(_combine.arg_names[3:18], "i32")
+        last = dict.fromkeys(_combine.arg_names[3:20], "i32")
         some = {name: types[name] for name in ("parts", "bias", "out")}
-        yield Build(_combine, {**some, **last, **factors}, {"BIAS": True, "LANES": 256}, {}, ("parts",))
+        yield Build(_combine, {**some, **last, **factors}, {"BIAS": True, "LANES": 512}, {}, ("parts",))
 
 
 BUILDS = tuple(_builds())
