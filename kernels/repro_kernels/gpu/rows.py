@@ -48,43 +48,54 @@ def _step(w, x, p, SUM: gl.constexpr):
 
 
 @gluon.jit
-def _copy(memory, pointers, inside, MASKED: gl.constexpr, ASYNC: gl.constexpr):
-    """Start a copy to shared memory; outside the mask it leaves +0."""
-    if not ASYNC:
-        memory.store(gl.load(pointers, mask=inside, other=0.0))
-    elif MASKED:
-        copy_async(memory, pointers, mask=inside)
-    else:
-        copy_async(memory, pointers)
+def _places(pointer, first, rows, step, R: gl.constexpr, S: gl.constexpr, C: gl.constexpr, L: gl.constexpr):
+    """Pointers [R, S, C] to rows first .. first + R - 1, `step` apart (the last of `rows` beyond them)."""
+    r = first + gl.arange(0, R, layout=gl.SliceLayout(1, gl.SliceLayout(2, L)))
+    row = gl.minimum(r, rows - 1).to(gl.int64) * step
+    return pointer + gl.expand_dims(gl.expand_dims(row, 1), 2) + _columns(S, C, L)
 
 
 @gluon.jit
-def _fetch(
-    a, b, left, right, program, stage, buffer, N, K, rounds, total, a_m, b_n, M,
-    EVEN: gl.constexpr, ASYNC: gl.constexpr, MR: gl.constexpr, BN: gl.constexpr, S: gl.constexpr,
-    C: gl.constexpr, LEFT: gl.constexpr, RIGHT: gl.constexpr,
+def _columns(S: gl.constexpr, C: gl.constexpr, L: gl.constexpr):
+    """Contracted indices [1, S, C] of the first piece of S segments."""
+    s = gl.arange(0, S, layout=gl.SliceLayout(0, gl.SliceLayout(2, L))) * 128
+    c = gl.arange(0, C, layout=gl.SliceLayout(0, gl.SliceLayout(1, L)))
+    return gl.expand_dims(gl.expand_dims(s, 0), 2) + gl.expand_dims(gl.expand_dims(c, 0), 1)
+
+
+@gluon.jit
+def _copy(
+    memory, pointers, k, K,
+    EVEN: gl.constexpr, ASYNC: gl.constexpr, S: gl.constexpr, C: gl.constexpr, L: gl.constexpr,
 ):  # fmt: skip
-    """Stage number `stage` of a program on its way into a buffer: BN rows of weights, M of activations."""
-    pieces: gl.constexpr = 128 // C
-    turn = stage // pieces
-    if turn < total:
-        tile = program + turn // rounds * gl.num_programs(0)
-        first = (turn % rounds * S) * 128 + stage % pieces * C
-        n = tile * BN + gl.arange(0, BN, layout=gl.SliceLayout(1, gl.SliceLayout(2, RIGHT)))
-        s = gl.arange(0, S, layout=gl.SliceLayout(0, gl.SliceLayout(2, RIGHT)))
-        c = gl.arange(0, C, layout=gl.SliceLayout(0, gl.SliceLayout(1, RIGHT)))
-        k = first + gl.expand_dims(gl.expand_dims(s * 128, 0), 2) + gl.expand_dims(gl.expand_dims(c, 0), 1)
-        row = gl.minimum(n, N - 1).to(gl.int64) * b_n
-        at = b + gl.expand_dims(gl.expand_dims(row, 1), 2) + k
-        _copy(right.index(buffer), at, gl.broadcast(k < K, at)[0] if not EVEN else None, not EVEN, ASYNC)
-        m = gl.arange(0, MR, layout=gl.SliceLayout(1, gl.SliceLayout(2, LEFT)))
-        s = gl.arange(0, S, layout=gl.SliceLayout(0, gl.SliceLayout(2, LEFT)))
-        c = gl.arange(0, C, layout=gl.SliceLayout(0, gl.SliceLayout(1, LEFT)))
-        k = first + gl.expand_dims(gl.expand_dims(s * 128, 0), 2) + gl.expand_dims(gl.expand_dims(c, 0), 1)
-        row = gl.minimum(m, M - 1).to(gl.int64) * a_m
-        at = a + gl.expand_dims(gl.expand_dims(row, 1), 2) + k
-        _copy(left.index(buffer), at, gl.broadcast(k < K, at)[0] if not EVEN else None, not EVEN, ASYNC)
-    async_copy.commit_group()
+    """Start a copy of a piece to shared memory; +0 beyond K."""
+    at = pointers + k
+    if EVEN and ASYNC:
+        copy_async(memory, at)
+    else:
+        inside = gl.broadcast(_columns(S, C, L) + k < K, at)[0]
+        if ASYNC:
+            copy_async(memory, at, mask=inside)
+        else:
+            memory.store(gl.load(at, mask=inside, other=0.0))
+
+
+@gluon.jit
+def _advance(
+    b, at, tile, k, piece, depth, N, b_n,
+    BN: gl.constexpr, S: gl.constexpr, C: gl.constexpr, RIGHT: gl.constexpr,
+):  # fmt: skip
+    """The piece after this one: the next of its segments, else the first of the next ones, or tile."""
+    piece += 1
+    k += C
+    if piece == 128 // C:
+        piece = 0
+        k += S * 128 - 128
+        if k >= depth:
+            k = 0
+            tile += gl.num_programs(0)
+            at = _places(b, tile * BN, N, b_n, BN, S, C, RIGHT)
+    return at, tile, k, piece
 
 
 @gluon.jit(do_not_specialize=["rounds", "M"])
@@ -99,30 +110,36 @@ def _rows(
     program = gl.program_id(0)
     tiles = gl.cdiv(N, BN)
     total = gl.cdiv(tiles - program, gl.num_programs(0)) * rounds
-    pieces: gl.constexpr = 128 // C
     left = gl.allocate_shared_memory(a.dtype.element_ty, [STAGES, MR, S, C], LEFT_MEMORY)
     right = gl.allocate_shared_memory(b.dtype.element_ty, [STAGES, BN, S, C], RIGHT_MEMORY)
     sums: gl.constexpr = gl.SwizzledSharedLayout(1, 1, 1, [1, 0, 2])
     parts = gl.allocate_shared_memory(gl.float32, [MR, BN, S], sums)
+    depth = rounds * S * 128
+    left_at = _places(a, 0, M, a_m, MR, S, C, LEFT)
+    right_at = _places(b, program * BN, N, b_n, BN, S, C, RIGHT)
+    tile = program
+    k = 0
+    piece = 0
     for ahead in gl.static_range(0, STAGES - 1):
-        _fetch(
-            a, b, left, right, program, ahead, ahead, N, K, rounds, total, a_m, b_n, M,
-            EVEN, ASYNC, MR, BN, S, C, LEFT, RIGHT,
-        )  # fmt: skip
+        if tile < tiles:
+            _copy(right.index(ahead), right_at, k, K, EVEN, ASYNC, S, C, RIGHT)
+            _copy(left.index(ahead), left_at, k, K, EVEN, ASYNC, S, C, LEFT)
+        async_copy.commit_group()
+        right_at, tile, k, piece = _advance(b, right_at, tile, k, piece, depth, N, b_n, BN, S, C, RIGHT)
     m = gl.arange(0, MR, layout=gl.SliceLayout(1, gl.SliceLayout(2, LAST)))
     lane = gl.arange(0, BN, layout=gl.SliceLayout(0, gl.SliceLayout(2, LAST)))
     acc = gl.zeros([MR, BN, 1], gl.float32, LAST)
-    stage = 0
     buffer = 0
     free = STAGES - 1
     for turn in range(0, total):
         p = gl.zeros([MR, BN, S], gl.float32, SUM)
-        for _ in range(0, pieces):
+        for _ in range(0, 128 // C):
             async_copy.wait_group(STAGES - 2)
-            _fetch(
-                a, b, left, right, program, stage + STAGES - 1, free, N, K, rounds, total, a_m, b_n, M,
-                EVEN, ASYNC, MR, BN, S, C, LEFT, RIGHT,
-            )  # fmt: skip
+            if tile < tiles:
+                _copy(right.index(free), right_at, k, K, EVEN, ASYNC, S, C, RIGHT)
+                _copy(left.index(free), left_at, k, K, EVEN, ASYNC, S, C, LEFT)
+            async_copy.commit_group()
+            right_at, tile, k, piece = _advance(b, right_at, tile, k, piece, depth, N, b_n, BN, S, C, RIGHT)
             for c in gl.static_range(0, C, 8):
                 w = right.index(buffer).slice(c, 8, dim=2).load(TAKE_RIGHT).to(gl.float32)
                 x = left.index(buffer).slice(c, 8, dim=2).load(TAKE_LEFT).to(gl.float32)
@@ -136,7 +153,6 @@ def _rows(
                 p = _step(w5, x5, p, SUM)
                 p = _step(w6, x6, p, SUM)
                 p = _step(w7, x7, p, SUM)
-            stage += 1
             free = buffer
             buffer = (buffer + 1) % STAGES
         parts.store(p)
@@ -224,11 +240,11 @@ def _swizzled(columns: int, bits: int) -> Any:
 
 def choose(m: int, n: int, room: int) -> Form:
     """The form for a product of m rows and n columns, on a device with so much shared memory a program."""
-    if m == 1:
-        return Form(16, 1, 4, 64, 4, 3) if n <= 4096 else Form(16, 1, 4, 128, 2, 3)
-    if m == 2 or (m <= 4 and n < 16384):
+    if m <= 2:
+        return Form(8, 1, 4, 64, 3, 3) if m * n <= 1024 else Form(16, 1, 4, 128, 2, 4 - m)
+    if m <= 4 and n < 16384:
         return Form(16, 1, 4, 64, 3, 3)
-    if m <= 4 or room >= 112 << 10:
+    if m <= 4 or (n < 16384 and room >= 112 << 10):
         return Form(16, 2, 4, 64, 2, 2)
     return Form(32, 2, 4, 64, 2, 2) if n >= 16384 else Form(32, 1, 8, 32, 3, 2)
 
@@ -239,7 +255,7 @@ def run(
     bias: torch.Tensor | None,
     out: torch.Tensor,
     factors: tuple[float, float],
-) -> None:
+) -> Any:
     """out = the rows of a [M, K] against those of b [N, K], both contiguous along K, as in ``product``.
 
     Args:
@@ -248,6 +264,9 @@ def run(
         bias: expanded to [M, N], or None.
         out: [M, N], its last axis contiguous.
         factors: alpha, beta.
+
+    Returns:
+        The compiled kernel.
     """
     m, k = a.shape
     n = b.shape[0]
@@ -258,7 +277,7 @@ def run(
     a_m = a.stride(0) if m > 1 else k
     aligned = a.data_ptr() | b.data_ptr() | k | a_m | b.stride(0)
     addend = out if bias is None else bias
-    launch(
+    return launch(
         _rows, min(tiles, form.programs * processors(out.device)), a, b, addend, out,
         m, n, k, -(-segments // how["S"]), a_m, b.stride(0), *addend.stride(), out.stride(0), *factors,
         BIAS=bias is not None, EVEN=k % (128 * how["S"]) == 0, ASYNC=aligned % 16 == 0, **how,
@@ -269,7 +288,7 @@ def _builds() -> Iterator[Build]:
     bits = {"*fp32": 32, "*bf16": 16, "*fp16": 16}
     sizes = dict.fromkeys(("M", "N", "K", "rounds", "a_m", "b_n", "c_m", "c_n", "o_m"), "i32")
     for m, n, room, left, right, out in (
-        (1, 4096, LEAST_SHARED, "*fp32", "*bf16", "*fp32"),
+        (1, 1024, LEAST_SHARED, "*fp32", "*bf16", "*fp32"),
         (1, 14336, LEAST_SHARED, "*bf16", "*fp16", "*bf16"),
         (4, 4096, LEAST_SHARED, "*fp32", "*bf16", "*fp32"),
         (8, 4096, LEAST_SHARED, "*fp16", "*fp32", "*fp16"),
