@@ -250,6 +250,8 @@ class _Run:
             return
         elif base == "cp":
             self._copy(suffixes, operands, active)
+        elif base == "atom":
+            self._atom(op, operands, active)
         elif base == "mov":
             if suffixes[-1] == "pred":
                 self._write(operands[0], self._read(operands[1], np.dtype(np.bool_)), active)
@@ -308,6 +310,18 @@ class _Run:
             real = active & (byte < taken)
             self.shared[(into + byte)[active]] = 0
             self.shared[(into + byte)[real]] = self.memory[(source + byte)[real]]
+
+    def _atom(self, op: str, operands: list[str], active: Array) -> None:
+        """An atomic addition of integers: the threads one after the other."""
+        assert op.startswith("atom.global.") and op.endswith(".add.u32"), op
+        cells, at = self.memory[: self.memory.size // 4 * 4].view(np.uint32), self._address(operands[1])
+        value = self._read(operands[2], np.dtype(np.uint32))
+        old = np.zeros(self.lanes, np.uint32)
+        for lane in np.flatnonzero(active):
+            assert at[lane] % 4 == 0
+            old[lane] = cells[at[lane] // 4]
+            cells[at[lane] // 4] += value[lane]
+        self._write(operands[0], old, active)
 
     def _matrix(self, op: str, operands: list[str], active: Array) -> None:
         """ldmatrix, stmatrix: 8 x 8 matrices of 16 bits; lane 8k + r has the address of row r of matrix k."""

@@ -1,7 +1,7 @@
 """The two products of attention over many queries, in tiles: Gluon, as ``repro_kernels.gpu.tiles``.
 
-The bits are those of the plain kernels in ``repro_kernels.gpu.attention``, whose layouts of scores these
-share: row = query * group + head of the group, `stride` scores apart. Tiles that no query of theirs may
+The bits are those of the plain kernels in ``repro_kernels.gpu.attention_plain``, whose layouts of scores
+these share: row = query * group + head of the group, `stride` scores apart. Tiles that no query of theirs may
 attend to are skipped; weights outside a query's span are +0 in memory, and values behind the last key are
 read as +0.
 """
@@ -14,7 +14,9 @@ from typing import Any
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
-from repro_kernels.gpu.runtime import Build
+from repro_kernels.gpu import attention_plain as plain
+from repro_kernels.gpu.attention_parts import Call, not_finite, span
+from repro_kernels.gpu.runtime import Build, launch
 from repro_kernels.gpu.tiles import DEPTH, Form, fetch, layouts, row_of, step, store
 
 WIDE = Form(128, 128, (4, 2), (4, 8))
@@ -22,22 +24,7 @@ NARROW = Form(128, 64, (4, 1), (4, 8))
 """Tiles of rows by keys or by columns of values; NARROW for values of at most 64 columns."""
 
 
-@gluon.jit
-def _span(positions, lengths, b, i, queries, keys, window):
-    """First and last + 1 key that query i of batch entry b may attend to, masks aside."""
-    low = i * 0
-    high = low + keys
-    if lengths is not None:
-        high = gl.minimum(high, gl.load(lengths + b).to(gl.int32))
-    if positions is not None:
-        at = gl.load(positions + b * queries + i)
-        high = gl.minimum(high, (at + 1).to(gl.int32))
-        if window is not None:
-            low = gl.maximum(low, (at - window + 1).to(gl.int32))
-    return gl.min(low, axis=0), gl.max(high, axis=0)
-
-
-@gluon.jit
+@gluon.jit(do_not_specialize=["queries", "keys"])
 def score_tiles(
     q, k, scores, positions, lengths, queries, keys, depth, group, key_heads, stride,
     q_b, q_h, q_i, k_b, k_h, k_j, window,
@@ -54,7 +41,8 @@ def score_tiles(
     head = gl.program_id(1) % key_heads
     r, r_inside = row_of(row, rows, BM, LEFT, False)
     j, j_inside = row_of(column, keys, BN, RIGHT, False)
-    lowest, highest = _span(positions, lengths, b, r // group, queries, keys, window)
+    low, high = span(positions, lengths, b, r // group, queries, keys, window)
+    lowest, highest = gl.min(low, axis=0), gl.max(high, axis=0)
     memory: gl.constexpr = gl.SwizzledSharedLayout(1, 1, 1, [0, 1])
     sa = gl.allocate_shared_memory(gl.float32, [2, BM, BK], memory)
     sb = gl.allocate_shared_memory(gl.float32, [2, BN, BK], memory)
@@ -90,7 +78,7 @@ def score_tiles(
         gl.store(to, acc, mask=(om < rows)[:, None] & (on < keys)[None, :])
 
 
-@gluon.jit
+@gluon.jit(do_not_specialize=["queries", "keys"])
 def value_tiles(
     y, v, out, flag, positions, lengths, queries, keys, width, group, key_heads, stride,
     v_b, v_h, v_j, window,
@@ -101,16 +89,17 @@ def value_tiles(
     """out[b, query, head, d] = y . v; v contiguous along its last axis; stride a multiple of BK."""
     rows = queries * group
     tiles = gl.cdiv(rows, BM)
-    row = gl.program_id(0) % tiles
-    column = gl.program_id(0) // tiles
-    b = (gl.program_id(1) // key_heads).to(gl.int64)
-    head = gl.program_id(1) % key_heads
+    row = tiles - 1 - gl.program_id(1) % tiles  # under a causal mask the last rows take longest
+    column = gl.program_id(1) // tiles
+    b = (gl.program_id(0) // key_heads).to(gl.int64)
+    head = gl.program_id(0) % key_heads
     r, r_inside = row_of(row, rows, BM, LEFT, False)
     d, d_inside = row_of(column, width, BN, RIGHT, True)
-    lowest, highest = _span(positions, lengths, b, r // group, queries, keys, window)
+    low, high = span(positions, lengths, b, r // group, queries, keys, window)
+    lowest, highest = gl.min(low, axis=0), gl.max(high, axis=0)
     rka = gl.arange(0, BK, layout=gl.SliceLayout(0, LEFT))
     rkb = gl.arange(0, BK, layout=gl.SliceLayout(0, RIGHT))
-    left = y + (gl.program_id(1).to(gl.int64) * rows + r) * stride
+    left = y + (gl.program_id(0).to(gl.int64) * rows + r) * stride
     pa = left[:, None] + rka[None, :]
     pb = v + b * v_b + head.to(gl.int64) * v_h + d[:, None] + (rkb.to(gl.int64) * v_j)[None, :]
     first = gl.maximum(lowest, 0) // 128
@@ -139,17 +128,36 @@ def value_tiles(
     inside = (om < rows)[:, None] & (on < width)[None, :]
     place = ((b * queries + om // group) * key_heads + head) * group + om % group
     store(out + place[:, None] * width + on[None, :], acc, inside)
-    bad = (acc.to(gl.int32, bitcast=True) & 0x7F800000) == 0x7F800000
-    gl.store(flag + (om * 0)[:, None] + (on * 0)[None, :], 1, mask=inside & bad)
+    gl.store(flag + (om * 0)[:, None] + (on * 0)[None, :], 1, mask=inside & not_finite(acc))
 
 
-def score_form(depth: int) -> dict[str, Any]:
-    """Constexprs of ``score_tiles``."""
+def run(call: Call) -> None:
+    """Launch the kernels of a call."""
+    q, k, v, out = call.q, call.k, call.v, call.out
+    queries, depth, keys, width = q.shape[2], q.shape[3], call.keys, v.shape[3]
+    rows, count = call.rows, call.heads
+    stride = -(-keys // DEPTH) * DEPTH
+    scores = call.floats(count, rows, stride)
+    tiles = -(-rows // WIDE.rows)
+    launch(
+        score_tiles, (tiles * -(-keys // WIDE.columns), count), q, k, scores, call.positions, call.lengths,
+        queries, keys, depth, call.group, k.shape[1], stride, *q.stride()[:3], *k.stride()[:3], call.window,
+        **_score_form(depth),
+    )  # fmt: skip
+    plain.weigh(call, scores, stride, fill=WIDE.rows)
+    form, how = _value_form(width)
+    launch(
+        value_tiles, (count, tiles * -(-width // form.columns)), scores, v, out, call.flag, call.positions,
+        call.lengths, queries, keys, width, call.group, k.shape[1], stride, *v.stride()[:3], call.window,
+        **how,
+    )  # fmt: skip
+
+
+def _score_form(depth: int) -> dict[str, Any]:
     return {"EVEN": depth % DEPTH == 0, **layouts(WIDE, False, False)}
 
 
-def value_form(width: int) -> tuple[Form, dict[str, Any]]:
-    """The tile of ``value_tiles`` and its constexprs."""
+def _value_form(width: int) -> tuple[Form, dict[str, Any]]:
     form = WIDE if width > NARROW.columns else NARROW
     return form, layouts(form, False, True)
 
@@ -160,8 +168,8 @@ def _builds() -> Iterator[Build]:
         absent = {} if windowed else {"lengths": None, "window": None}
         depth = 72 if windowed else 128
         for kernel, pointers, how in (
-            (score_tiles, {"q": kind, "k": kind, "scores": "*fp32"}, score_form(depth)),
-            (value_tiles, {"y": "*fp32", "v": kind, "out": kind, "flag": "*i32"}, value_form(depth - 64)[1]),
+            (score_tiles, {"q": kind, "k": kind, "scores": "*fp32"}, _score_form(depth)),
+            (value_tiles, {"y": "*fp32", "v": kind, "out": kind, "flag": "*i32"}, _value_form(depth - 64)[1]),
         ):
             constexprs = dict(how)
             options = {"num_warps": constexprs.pop("num_warps")}
