@@ -85,11 +85,22 @@ for _dtype, _name in ((F32, "fp32"), (BF16, "bf16"), (F16, "fp16")):
     _attention(f"to fp32 from {_name}", (1, 2, 1, 40, 140, 64, 64), _dtype, causal=True, out=F32)
 for _depth in (1, 3, 130, 200):
     _attention(f"depth {_depth}", (1, 2, 2, 33, 70, _depth, _depth + 1), causal=True)
+for _rows in (1, 3, 5, 11):  # up to 44 rows of a key head: forms for a few
+    _attention(f"few rows {_rows}", (2, 4, 2, _rows, 700, 128, 128), causal=True, lengths=True)
+    _attention(f"few rows {_rows} window", (1, 3, 1, _rows, 700, 80, 200), BF16, window=300, cache=True)
+    _attention(f"few rows {_rows} mask", (1, 8, 1, _rows, 400, 256, 64), F16, mask=True, softcap=20.0)
+_attention("few rows, a long cache", (1, 8, 1, 1, 9000, 128, 128), causal=True)
 _attention("flavour tiny", (1, 1, 2, 33, 300, 64, 64), flavour="tiny")
 _attention("flavour subnormal", (1, 1, 2, 33, 300, 64, 64), flavour="subnormal")
 _attention("no queries", (1, 1, 1, 0, 4, 8, 8), small=True)
 _attention("no keys", (1, 1, 1, 3, 0, 8, 8), small=True)
 _attention("long prompt", (1, 2, 1, 700, 700, 64, 64), causal=True)
+
+
+@case("attention: a negative scale", small=False)
+def _negative(kernels: Kernels, device: torch.device) -> list[torch.Tensor]:
+    q, k, v = (draw((1, 2, n, 32), 46 + n, device=device) for n in (1, 200, 200))
+    return [kernels.attention.attention(q, k, v, scale=-0.5, out_dtype=F32)]
 
 
 @case("attention: a row of a prefill is the row decoded alone", small=False)
