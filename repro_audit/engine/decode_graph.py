@@ -15,7 +15,7 @@ from __future__ import annotations
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -69,7 +69,8 @@ class Device:
             try:
                 step()
             except BaseException:
-                _abandon(graph)
+                _abandon(graph, self._name, self._pool)
+                self._pool = None
                 raise
             graph.capture_end()
         current.wait_stream(self._stream)
@@ -107,12 +108,14 @@ class Device:
         return arrived
 
 
-def _abandon(graph: torch.cuda.CUDAGraph) -> None:
+def _abandon(graph: torch.cuda.CUDAGraph, device: torch.device, pool: tuple[int, int]) -> None:
+    """End a capture that failed, and what PyTorch's allocator then still records for it."""
     try:
         graph.capture_end()
     except RuntimeError:
-        # The capture was broken already, which is why we are here.
-        return
+        # The capture was broken already, which is why we are here; it ends before the allocator is told.
+        with suppress(RuntimeError):
+            torch._C._cuda_endAllocateToPool(device.index or 0, pool)
 
 
 def device_of(opened: Session) -> Device | None:

@@ -84,18 +84,15 @@ def test_rope_scalings(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
     assert replayed(monkeypatch, scaled(kind)) in (0, 9)
 
 
-@pytest.mark.parametrize("what", ["embedding", "logits"])
-def test_what_is_not_finite_is_named_as_on_the_cpu(what: str) -> None:
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_what_is_not_finite_is_named_as_on_the_cpu(value: float) -> None:
     drawn = engine.record(tiny(), REQUESTS[:1], settings(new_tokens=12)).sequences[0].generated
     said = []
     for device in ("cpu", "cuda:0"):
         model = tiny()
         module: Any = model.module
-        if what == "embedding":
-            # Layer 0's attention meets it when the token is fed.
-            module.get_input_embeddings().weight.data[drawn[7]] = float("nan")
-        else:
-            module.get_input_embeddings().weight.data[drawn[7]] = 3e38
+        # Layer 0's attention meets it when the token is fed, in a replayed step.
+        module.get_input_embeddings().weight.data[drawn[7]] = value
         with pytest.raises(InconclusiveError) as error:
             engine.record(model, REQUESTS[:1], settings(new_tokens=12, device=device))
         said.append(str(error.value))
