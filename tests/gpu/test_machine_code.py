@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import torch
 from repro_kernels.gpu import compiled as compiled_module
-from repro_kernels.gpu import rows, runtime, softmax, tiles
+from repro_kernels.gpu import rows, runtime, softmax, tiling
 from repro_kernels.gpu.compiled import LONGEST, code_digest, describe, sections
 
 from repro_audit import engine
@@ -112,7 +112,7 @@ def test_a_digest_follows_the_code_not_its_place(tmp_path: Path) -> None:
     assert len(said[0][3]) == 64 and said[0][2] == "sm_90"
 
 
-@pytest.mark.parametrize("module", [rows, tiles, softmax])
+@pytest.mark.parametrize("module", [rows, tiling, softmax])
 def test_kernels_of_either_language_are_described(module: Any) -> None:
     build = module.BUILDS[0]
     found = describe(runtime.compile_for(build, 90))
