@@ -116,7 +116,7 @@ def test_a_digest_follows_the_code_not_its_place(tmp_path: Path) -> None:
 def test_kernels_of_either_language_are_described(module: Any) -> None:
     build = module.BUILDS[0]
     found = describe(runtime.compile_for(build, 90))
-    assert found.name == f"{module.__name__.removeprefix('repro_kernels.')}.{build.kernel.__name__}"
+    assert found.name == f"{build.kernel.__module__.removeprefix('repro_kernels.')}.{build.kernel.__name__}"
     assert found.specialisation.isprintable() and "num_warps=" in found.specialisation
 
 
